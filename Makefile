@@ -1,0 +1,43 @@
+# Each target sets up .venv by itself; nothing needs to be installed first but Python 3.11 or newer.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format proto bench clean
+
+help: ## Show what each target does
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+$(READY): pyproject.toml
+	@echo "==> Setting up $(VENV) (first time only; torch is a large download)"
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+test: $(READY) ## Run the tests
+	@echo "==> Running the tests"
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+lint: $(READY) ## Check formatting, style and types
+	@echo "==> Checking formatting, style and types"
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy server client common tests proto/generate.py
+	$(BIN)/python proto/generate.py --check
+	cd proto && ../$(BIN)/buf lint
+
+format: $(READY) ## Format the code and apply safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+proto: $(READY) ## Regenerate the protobuf code and lint the protocol
+	@echo "==> Generating proto/fedecado/v1"
+	$(BIN)/python proto/generate.py
+	cd proto && ../$(BIN)/buf lint
+
+clean: ## Remove the virtual environment and everything generated
+	rm -rf $(VENV) runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Ready-made tasks, for trying fedecado out and as patterns to copy."""

@@ -1,0 +1,1 @@
+"""The `fedecado` command line: one module per command, imported only when it is chosen."""

@@ -1,0 +1,1 @@
+"""What coordinator and workers share: parameter layout, errors, settings."""

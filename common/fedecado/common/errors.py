@@ -1,0 +1,75 @@
+"""Every error fedecado raises on purpose.
+
+FedecadoError
+├── ConfigError          a setting is unknown, missing or out of range
+├── LayoutError          a vector or a model does not fit the agreed parameter layout
+├── NumericsError        a central update cannot be computed from what it was given
+│   ├── NonFiniteError   NaN or infinity in a vector or a scalar
+│   ├── WindowError      a client window T_i that is not a positive, finite time
+│   ├── NoUpdatesError   nothing to aggregate
+│   └── DuplicateClientError
+├── RoundError           an event that the round engine cannot accept as things stand
+├── ProtocolError        a peer sent something the protocol does not allow
+│   ├── VersionError     the peers speak different protocol versions
+│   └── ChecksumError    bytes were damaged or cut short on the way
+├── TaskError            the user's model, data or loss failed
+└── DataError            a data set is missing or malformed
+
+Messages name the offending value and the remedy.
+"""
+
+
+class FedecadoError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ConfigError(FedecadoError):
+    """A setting is unknown, missing or out of range."""
+
+
+class LayoutError(FedecadoError):
+    """A vector or a model does not fit the agreed parameter layout."""
+
+
+class NumericsError(FedecadoError):
+    """A central update cannot be computed from what it was given."""
+
+
+class NonFiniteError(NumericsError):
+    """NaN or infinity in a vector or a scalar."""
+
+
+class WindowError(NumericsError):
+    """A client window T_i that is not a positive, finite time."""
+
+
+class NoUpdatesError(NumericsError):
+    """Nothing to aggregate."""
+
+
+class DuplicateClientError(NumericsError):
+    """One client appears twice in a round."""
+
+
+class RoundError(FedecadoError):
+    """An event that the round engine cannot accept as things stand."""
+
+
+class ProtocolError(FedecadoError):
+    """A peer sent something the protocol does not allow."""
+
+
+class VersionError(ProtocolError):
+    """The peers speak different protocol versions."""
+
+
+class ChecksumError(ProtocolError):
+    """Bytes were damaged or cut short on the way."""
+
+
+class TaskError(FedecadoError):
+    """The user's model, data or loss failed."""
+
+
+class DataError(FedecadoError):
+    """A data set is missing or malformed."""

@@ -1,0 +1,274 @@
+"""Vectors on the wire: chunked, checked, and encoded once however many peers receive them.
+
+The bulk of all traffic is one message, `Chunk`, in an envelope. This module writes and reads that
+message's bytes itself, which saves two of three copies; what travels is ordinary protobuf that any
+other implementation reads. All else goes through the generated classes. Nothing here does I/O.
+
+Sending: `encode(vector)` for one receiver, `Frames(vector)` for many. Both give whole serialised
+messages, which gRPC passes on as they are when `serialize_message` is the method's serializer.
+
+Receiving: `parse_worker_message` and its siblings turn bytes into a message, or into a `BulkChunk`
+that points into those bytes; a `Receiver` collects chunks into one vector. A server may register
+the parser as the method's deserializer. A client had better register none and parse the raw bytes
+itself: grpc.aio logs what a client's deserializer raises and hands out None instead.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeVar, final
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError, Message
+
+from fedecado.common.checksum import Checksum
+from fedecado.common.errors import ChecksumError, LayoutError, NonFiniteError, ProtocolError
+from fedecado.common.layout import DType, Vector
+from fedecado.v1.admin_pb2 import GetModelResponse
+from fedecado.v1.session_pb2 import CoordinatorMessage, WorkerMessage
+from fedecado.v1.transfer_pb2 import Trailer
+
+CHUNK_BYTES: Final = 1 << 20
+
+Envelope = TypeVar("Envelope", WorkerMessage, CoordinatorMessage, GetModelResponse)
+Bytes = npt.NDArray[np.uint8]
+
+# Tag bytes: field number << 3 | wire type (0 varint, 2 length-delimited).
+_ENVELOPE_CHUNK: Final = 1 << 3 | 2
+_CHUNK_OFFSET: Final = 1 << 3 | 0
+_CHUNK_DATA: Final = 2 << 3 | 2
+
+
+class BulkChunk(NamedTuple):
+    """A chunk still lying in the bytes of its message."""
+
+    offset: int
+    data: memoryview
+
+
+def encode(vector: Vector) -> Iterator[bytes]:
+    """The messages of a transfer, serialised: chunks, then the trailer.
+
+    They are valid in every envelope, as all give `chunk` and `trailer` the same numbers. `vector`
+    must not change until the last message is taken.
+    """
+    _check_vector(vector)
+    checksum = Checksum()
+    wire_dtype = vector.dtype.newbyteorder("<")
+    step = CHUNK_BYTES // vector.itemsize
+    for start in range(0, vector.size, step):
+        data = _as_bytes(vector[start : start + step].astype(wire_dtype, copy=False)).data
+        checksum.update(data)
+        yield b"".join((_chunk_prefix(start * vector.itemsize, len(data)), data))
+    trailer = Trailer(length=vector.nbytes, crc32=checksum.value)
+    yield CoordinatorMessage(trailer=trailer).SerializeToString()
+
+
+@final
+class Frames:
+    """A vector encoded once, to be sent to any number of peers."""
+
+    __slots__ = ("messages", "nbytes")
+
+    def __init__(self, vector: Vector) -> None:
+        self.messages = tuple(encode(vector))
+        self.nbytes = vector.nbytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.messages)
+
+
+@final
+class Receiver:
+    """Collects the chunks of one transfer into a vector that is allocated once.
+
+    `expected_bytes` is what the header announced. More than `max_bytes`, which the caller knows from
+    its layout, is refused before anything is allocated. `out` takes the place of a new vector, for
+    instance a mapped file. After an error the transfer is lost, and the receiver with it.
+    """
+
+    def __init__(
+        self,
+        expected_bytes: int,
+        dtype: DType = "float32",
+        *,
+        max_bytes: int,
+        out: Vector | None = None,
+    ) -> None:
+        itemsize = np.dtype(dtype).itemsize
+        if expected_bytes > max_bytes:
+            raise ProtocolError(
+                f"the peer announced {expected_bytes} bytes where at most {max_bytes} fit the layout; "
+                "all peers must build the same model"
+            )
+        if expected_bytes % itemsize:
+            raise ProtocolError(f"the peer announced {expected_bytes} bytes, no whole number of {dtype}")
+        self._vector: Vector = np.empty(expected_bytes // itemsize, dtype) if out is None else out
+        _check_out(self._vector, expected_bytes, dtype)
+        self._bytes = _as_bytes(self._vector)
+        self._wire: Vector = self._vector.view(np.dtype(dtype).newbyteorder("<"))
+        self._checksum = Checksum()
+        self._received = 0
+        self._finished = False
+
+    @property
+    def received(self) -> int:
+        """Bytes taken in so far."""
+        return self._received
+
+    def add(self, chunk: BulkChunk) -> None:
+        """Write a chunk to its place; raise unless it is the next one, fits and is finite."""
+        start, stop = self._received, self._received + len(chunk.data)
+        self._check_order(chunk)
+        self._bytes[start:stop] = chunk.data
+        self._checksum.update(chunk.data)
+        self._check_finite(start, stop)
+        self._received = stop
+
+    def finish(self, trailer: Trailer) -> Vector:
+        """The vector, in the host's byte order; raise if any of it is missing or damaged."""
+        if self._finished:
+            raise ProtocolError("a second trailer for the same transfer")
+        if self._received < self._bytes.size:
+            raise ChecksumError(f"the transfer ends after {self._received} of {self._bytes.size} bytes")
+        if trailer.length != self._received:
+            raise ChecksumError(f"the trailer counts {trailer.length} bytes, {self._received} have arrived")
+        if trailer.crc32 != self._checksum.value:
+            raise ChecksumError(
+                f"CRC-32 of {self._received} bytes is {self._checksum.value:08x}, "
+                f"the trailer says {trailer.crc32:08x}; send the vector again"
+            )
+        self._finished = True
+        if sys.byteorder == "big":
+            self._vector.byteswap(inplace=True)
+        return self._vector
+
+    def _check_order(self, chunk: BulkChunk) -> None:
+        if self._finished:
+            raise ProtocolError(f"a chunk at byte {chunk.offset} after the trailer")
+        if not chunk.data:
+            raise ProtocolError(f"an empty chunk at byte {chunk.offset}")
+        if chunk.offset != self._received:
+            what = "repeated" if chunk.offset < self._received else "missing"
+            raise ProtocolError(
+                f"a chunk is {what}: one at byte {chunk.offset} came where byte {self._received} is next"
+            )
+        if chunk.offset + len(chunk.data) > self._bytes.size:
+            raise ProtocolError(
+                f"a chunk of {len(chunk.data)} bytes at byte {chunk.offset} runs past the announced "
+                f"{self._bytes.size} bytes"
+            )
+
+    def _check_finite(self, start: int, stop: int) -> None:
+        """Look at the numbers that bytes start to stop complete, while they are in cache."""
+        first, last = start // self._wire.itemsize, stop // self._wire.itemsize
+        finite = np.isfinite(self._wire[first:last])
+        if not finite.all():
+            at = first + int(finite.argmin())
+            raise NonFiniteError(
+                f"number {at} of the vector is {self._wire[at]}; lower the learning rate or clip gradients"
+            )
+
+
+def serialize_message(message: Message | bytes) -> bytes:
+    """A serializer for gRPC that takes messages, and bytes that are one already."""
+    return message if isinstance(message, bytes) else message.SerializeToString()
+
+
+def parse_worker_message(data: bytes) -> WorkerMessage | BulkChunk:
+    """A worker's message; a chunk is not copied out of `data`."""
+    return _parse(data, WorkerMessage)
+
+
+def parse_coordinator_message(data: bytes) -> CoordinatorMessage | BulkChunk:
+    """A coordinator's message; a chunk is not copied out of `data`."""
+    return _parse(data, CoordinatorMessage)
+
+
+def parse_model_response(data: bytes) -> GetModelResponse | BulkChunk:
+    """A piece of a model download; a chunk is not copied out of `data`."""
+    return _parse(data, GetModelResponse)
+
+
+def _parse(data: bytes, envelope: type[Envelope]) -> Envelope | BulkChunk:
+    chunk = _parse_chunk(data)
+    if chunk is not None:
+        return chunk
+    message = envelope()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise ProtocolError(f"{len(data)} bytes that are no {envelope.__name__}: {error}") from error
+    if message.WhichOneof("content") == "chunk":
+        return BulkChunk(message.chunk.offset, memoryview(message.chunk.data))
+    return message
+
+
+def _parse_chunk(data: bytes) -> BulkChunk | None:
+    """A chunk in the form that serializers write; None for all else, which protobuf must judge."""
+    try:
+        if data[0] != _ENVELOPE_CHUNK:
+            return None
+        length, at = _varint(data, 1)
+        if at + length != len(data):
+            return None
+        offset = 0
+        if data[at] == _CHUNK_OFFSET:
+            offset, at = _varint(data, at + 1)
+        if data[at] != _CHUNK_DATA:
+            return None
+        length, at = _varint(data, at + 1)
+    except (IndexError, ValueError):
+        return None
+    return BulkChunk(offset, memoryview(data)[at:]) if at + length == len(data) else None
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The shortest-form base-128 number at `at`, and where it ends."""
+    value = 0
+    for shift in range(0, 63, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if byte == 0 and shift:
+                break
+            return value, at
+    raise ValueError("not in shortest form, or longer than 63 bits")
+
+
+def _to_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _chunk_prefix(offset: int, length: int) -> bytes:
+    """What stands before a chunk's data in its envelope. Like protobuf, a zero offset is left out."""
+    place = bytes((_CHUNK_OFFSET,)) + _to_varint(offset) if offset else b""
+    inner = place + bytes((_CHUNK_DATA,)) + _to_varint(length)
+    return bytes((_ENVELOPE_CHUNK,)) + _to_varint(len(inner) + length) + inner
+
+
+def _as_bytes(vector: Vector) -> Bytes:
+    return vector.view(np.uint8)
+
+
+def _check_vector(vector: Vector) -> None:
+    if vector.ndim != 1 or vector.dtype not in (np.float32, np.float64) or not vector.flags.c_contiguous:
+        raise LayoutError(
+            f"cannot send a {vector.dtype} array of shape {vector.shape} and strides {vector.strides}; "
+            "give a contiguous vector of float32 or float64"
+        )
+
+
+def _check_out(out: Vector, expected_bytes: int, dtype: DType) -> None:
+    _check_vector(out)
+    if out.dtype != np.dtype(dtype) or out.nbytes != expected_bytes or not out.flags.writeable:
+        raise LayoutError(
+            f"cannot receive {expected_bytes} bytes of {dtype} into a vector of {out.size} {out.dtype}; "
+            "give a writable vector of that size"
+        )

@@ -1,0 +1,1 @@
+"""The coordinator: numerics, algorithms, rounds. Nothing in here imports torch."""

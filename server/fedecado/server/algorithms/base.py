@@ -1,0 +1,241 @@
+"""What every federated algorithm is: a pair of what a client adds to its gradient and what the
+centre does with updates.
+
+A client steps  x <- x - eta (grad f(x) + mu (x - x_start) - b)  whatever the algorithm; `mu` is the
+assignment's pull and `b` its drift. The centre gathers updates as they arrive (`gather`, `Gather.add`)
+and combines them (`aggregate`). States are values; what is as large as clients x parameters lives in a
+`ClientVectors` and changes only in `Aggregated.finish`, after everything that can fail has succeeded.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from fedecado.common.errors import (
+    DuplicateClientError,
+    LayoutError,
+    NonFiniteError,
+    NoUpdatesError,
+    WindowError,
+)
+from fedecado.common.layout import Vector
+from fedecado.server.numerics.basis import Basis
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a client reports about one window."""
+
+    client: str
+    version: int
+    """The central version it started from."""
+    start: Vector
+    """That version's parameters."""
+    end: Vector
+    """The client's parameters at the end of its window."""
+    time: float
+    """T_i: the sum of its steps eta / w_i."""
+    weight: float = 1.0
+    """w_i as it was given with the assignment."""
+    curvature: float = 0.0
+    """h_i, the mean curvature of its loss."""
+
+    def check(self) -> None:
+        """Raise unless the scalars are ones an aggregation can use."""
+        if not (math.isfinite(self.time) and self.time > 0):
+            raise WindowError(
+                f"client {self.client!r} reports a window of T_i = {self.time!r}; it must be positive "
+                "and finite, so the client must take at least one step with a positive learning rate"
+            )
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise NonFiniteError(f"client {self.client!r} has weight {self.weight!r}; it must be positive")
+        if not (math.isfinite(self.curvature) and self.curvature >= 0):
+            raise NonFiniteError(
+                f"client {self.client!r} reports curvature {self.curvature!r}; it must be finite, 0 or more"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a client adds to its gradient: pull mu towards its start, drift b."""
+
+    pull: float = 0.0
+    drift: Vector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Numbers worth showing about one central update."""
+
+    updates: int
+    time: float
+    """T: the longest window of the round."""
+    rate: float
+    """RMS of dx_c/dt; for algorithms without a circuit, of the central step divided by T."""
+    details: dict[str, float] = field(default_factory=dict)
+
+
+class ClientVectors(Protocol):
+    """One vector per client (flows, control variates, duals); absent ones count as zero."""
+
+    def get(self, client: str) -> Vector | None: ...
+    def put(self, client: str, vector: Vector) -> None: ...
+    def drop(self, client: str) -> None: ...
+
+
+class MemoryVectors:
+    """Client vectors in memory."""
+
+    def __init__(self) -> None:
+        self._vectors: dict[str, Vector] = {}
+
+    def get(self, client: str) -> Vector | None:
+        return self._vectors.get(client)
+
+    def put(self, client: str, vector: Vector) -> None:
+        self._vectors[client] = vector.copy()
+
+    def drop(self, client: str) -> None:
+        self._vectors.pop(client, None)
+
+
+class HasCentre(Protocol):
+    """The part of a state that every algorithm has."""
+
+    @property
+    def central(self) -> Vector: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def time(self) -> float: ...
+
+
+S = TypeVar("S", bound=HasCentre)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated(Generic[S]):
+    """A central update: `central` can be sent at once, `finish` completes the state."""
+
+    central: Vector
+    report: Report
+    finish: Callable[[], S]
+
+
+class Gather:
+    """The updates of one round, taken in one by one.
+
+    `add` does the work that can be done before the round closes (displacements, inner products,
+    checks) and raises without a trace when an update cannot be used.
+    """
+
+    def __init__(
+        self,
+        central: Vector,
+        version: int,
+        *,
+        vectors: ClientVectors | None = None,
+        total: Vector | None = None,
+        capacity: int = 0,
+    ) -> None:
+        self._central, self._version, self._vectors = central, version, vectors
+        self.basis = Basis(len(central), central.dtype, capacity=capacity, gram=total is not None)
+        self.clients: dict[str, Update] = {}
+        if total is not None:
+            self.basis.set_total(total)
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def add(self, update: Update) -> None:
+        """Take in one update."""
+        if update.client in self.clients:
+            raise DuplicateClientError(f"client {update.client!r} already has an update in this round")
+        update.check()
+        _check_vectors(update, self._central)
+        stale = update.version != self._version
+        if stale:
+            self.basis.add_offset(update.version, update.start, self._central)
+        flow = None
+        if self._vectors is not None:
+            flow = self._vectors.get(update.client)
+            flow = np.zeros_like(self._central) if flow is None else flow
+        self.basis.append(update.end, update.start, flow)
+        self.clients[update.client] = update
+
+    @property
+    def versions(self) -> list[int | None]:
+        """The older version each client started from, or None for the current one."""
+        return [None if u.version == self._version else u.version for u in self.clients.values()]
+
+    def staleness(self) -> Vector:
+        """How many versions behind each client started."""
+        return np.asarray([self._version - u.version for u in self.clients.values()], np.float64)
+
+    def weights(self) -> Vector:
+        """w_i of the clients, in order of arrival."""
+        return np.asarray([u.weight for u in self.clients.values()], np.float64)
+
+    def times(self) -> Vector:
+        """T_i of the clients, in order of arrival."""
+        return np.asarray([u.time for u in self.clients.values()], np.float64)
+
+    def curvatures(self) -> Vector:
+        """h_i of the clients, in order of arrival."""
+        return np.asarray([u.curvature for u in self.clients.values()], np.float64)
+
+    def shares(self) -> Vector:
+        """The weights, normalised over this round's clients."""
+        if not self.clients:
+            raise NoUpdatesError("no updates to aggregate; a round needs at least one")
+        weights = self.weights()
+        return np.asarray(weights / weights.sum())
+
+    def mix(self, moves: Vector, starts: Vector | None = None) -> Vector:
+        """Sum of displacements and of start offsets from the centre, with the given factors."""
+        coefficients = np.zeros(self.basis.slots)
+        coefficients[self.basis.move_slots] = moves
+        if starts is not None:
+            for version, factor in zip(self.versions, starts, strict=True):
+                if version is not None:
+                    coefficients[self.basis.offset_slot(version)] += factor
+        return self.basis.combine(coefficients)
+
+
+class Algorithm(Protocol[S]):
+    """The interface of every algorithm."""
+
+    def init(self, central: Vector, vectors: ClientVectors) -> S:
+        """The state before the first round."""
+
+    def assignment(self, state: S, client: str, weight: float) -> Assignment:
+        """What `client` adds to its gradient in its next window."""
+
+    def gather(self, state: S, capacity: int = 0) -> Gather:
+        """An empty round that starts from `state`."""
+
+    def aggregate(self, state: S, gathered: Gather, enrolled: int) -> Aggregated[S]:
+        """The central update from the gathered ones; `state` itself is not touched."""
+
+    def forget(self, state: S, client: str) -> S:
+        """Take a client that left for good out of the state."""
+
+
+def aggregate_all(algorithm: Algorithm[S], state: S, updates: Iterable[Update], enrolled: int) -> S:
+    """Gather, aggregate and finish in one go."""
+    gathered = algorithm.gather(state)
+    for update in updates:
+        gathered.add(update)
+    return algorithm.aggregate(state, gathered, enrolled).finish()
+
+
+def _check_vectors(update: Update, central: Vector) -> None:
+    for what, vector in (("end state", update.end), ("start state", update.start)):
+        if vector.shape != central.shape or vector.dtype != central.dtype:
+            raise LayoutError(
+                f"{what} of client {update.client!r} is {vector.dtype}{list(vector.shape)}, the model is "
+                f"{central.dtype}{list(central.shape)}; all peers must build the same model"
+            )

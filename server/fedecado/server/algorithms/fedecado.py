@@ -1,0 +1,91 @@
+"""FedECADO: the centre integrates the circuit over the round's common window."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedecado.common.layout import Vector
+from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Report
+from fedecado.server.numerics.circuit import Circuit, Floats
+from fedecado.server.numerics.options import Options
+from fedecado.server.numerics.reduced import Reduced
+
+
+@dataclass(frozen=True, slots=True)
+class FedEcadoState:
+    """Central state, all flows and their sum F (float64), simulated time, step level m."""
+
+    central: Vector
+    flows: ClientVectors
+    F: Floats
+    level: int = 0
+    version: int = 0
+    time: float = 0.0
+
+
+class FedEcado:
+    """The circuit; `options` are the knobs of its central solve."""
+
+    def __init__(self, options: Options | None = None) -> None:
+        self.options = options or Options()
+        self._solver = Reduced(self.options)
+
+    def init(self, central: Vector, vectors: ClientVectors) -> FedEcadoState:
+        return FedEcadoState(central, vectors, np.zeros(len(central)))
+
+    def assignment(self, state: FedEcadoState, client: str, weight: float) -> Assignment:
+        flow = state.flows.get(client)
+        return Assignment() if flow is None else Assignment(drift=flow / flow.dtype.type(weight))
+
+    def gather(self, state: FedEcadoState, capacity: int = 0) -> Gather:
+        return Gather(state.central, state.version, vectors=state.flows, total=state.F, capacity=capacity)
+
+    def aggregate(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> Aggregated[FedEcadoState]:
+        cache = self._solver.cache
+        hits, misses = cache.hits, cache.misses
+        circuit = Circuit.build(
+            gathered.times(), gathered.curvatures(), gathered.weights(), enrolled, self.options
+        )
+        solution = self._solver.solve(gathered.basis, gathered.versions, circuit, state.level)
+        central = solution.central(state.central)
+        steps = solution.steps
+        report = Report(
+            updates=len(gathered),
+            time=circuit.T,
+            rate=solution.rate,
+            details={
+                "inductance": circuit.L,
+                "capacitance": circuit.C,
+                "steps": steps.accepted,
+                "rejected_steps": steps.rejected,
+                "floored_steps": steps.floored,
+                "shortest_step": steps.shortest,
+                "step_level": steps.level,
+                "truncation_error": steps.error,
+                "lu_hits": cache.hits - hits,
+                "lu_misses": cache.misses - misses,
+            },
+        )
+
+        def finish() -> FedEcadoState:
+            F = state.F.copy()
+            flows = solution.flows(F)
+            for client, flow in zip(gathered.clients, flows, strict=True):
+                state.flows.put(client, flow)
+            return replace(
+                state,
+                central=central,
+                F=F,
+                level=steps.level,
+                version=state.version + 1,
+                time=state.time + circuit.T,
+            )
+
+        return Aggregated(central, report, finish)
+
+    def forget(self, state: FedEcadoState, client: str) -> FedEcadoState:
+        flow = state.flows.get(client)
+        if flow is None:
+            return state
+        state.flows.drop(client)
+        return replace(state, F=state.F - flow)

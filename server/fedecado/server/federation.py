@@ -1,0 +1,202 @@
+"""A run without its network: the engine's decisions carried out on vectors.
+
+The driver (simulator or coordinator) passes events to `engine`, and for the effects calls `offer`,
+`accept`, `aggregate`, `commit` and `drop`. The heavy calls are apart so that a coordinator can run
+them beside its event loop, in this order: `absorb` while updates arrive, `aggregate` when the round
+closes (the new centre is ready), `commit` (flows are rewritten; the next round may be handed out).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedecado.common.errors import NonFiniteError, RoundError
+from fedecado.common.layout import Layout, Vector
+from fedecado.server.algorithms import (
+    Aggregated,
+    Algorithm,
+    Assignment,
+    ClientVectors,
+    Gather,
+    MemoryVectors,
+    Report,
+    Update,
+)
+from fedecado.server.rounds import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Everything a client needs for one task."""
+
+    task: int
+    version: int
+    state: Vector
+    """Parameters and buffers of the version."""
+    weight: float
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a client made of an offer."""
+
+    state: Vector
+    """Its parameters and buffers at the end of the window."""
+    time: float
+    """T_i, the sum of its steps eta / w_i."""
+    curvature: float = 0.0
+    steps: int = 0
+    loss_before: float = math.nan
+    loss_after: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivered:
+    update: Update
+    result: Result
+
+
+class Federation:
+    """Central state, versions in use, and the updates of the open round."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        algorithm: Algorithm[Any],
+        layout: Layout,
+        initial: Vector,
+        vectors: ClientVectors | None = None,
+    ) -> None:
+        layout.check(initial, "initial state")
+        if not np.isfinite(initial).all():
+            raise NonFiniteError("the initial state has NaN or infinite values; check how the model starts")
+        self.engine, self.layout = engine, layout
+        self._algorithm = algorithm
+        self._versions: dict[int, Vector] = {0: initial}
+        self._state = algorithm.init(initial[: layout.parameters], vectors or MemoryVectors())
+        self._delivered: dict[int, _Delivered] = {}
+        self._gather: Gather | None = None
+        self._pending: tuple[Aggregated[Any], Vector] | None = None
+
+    @property
+    def version(self) -> int:
+        """The newest complete version."""
+        return int(self._state.version)
+
+    @property
+    def simulated_time(self) -> float:
+        """Sum of the windows T over all rounds."""
+        return float(self._state.time)
+
+    @property
+    def central(self) -> Vector:
+        """Parameters and buffers of the newest complete version."""
+        return self._versions[self.version]
+
+    @property
+    def versions_held(self) -> list[int]:
+        return sorted(self._versions)
+
+    def offer(self, task: int) -> Offer:
+        """The content of an `Assign`; call it when the effect is carried out."""
+        record = self.engine.tasks[task]
+        assignment = self._algorithm.assignment(self._state, record.client, record.weight)
+        return Offer(task, record.version, self._versions[record.version], record.weight, assignment)
+
+    def check(self, task: int, result: Result) -> None:
+        """Raise if a result could not be aggregated; nothing has changed then."""
+        record = self.engine.tasks.get(task)
+        if record is None:
+            raise RoundError(f"task {task} is not open")
+        self.layout.check(result.state, f"update of client {record.client!r}")
+        if not np.isfinite(result.state).all():
+            raise NonFiniteError(
+                f"update of client {record.client!r} has NaN or infinite values; "
+                "lower its learning rate or clip its gradients"
+            )
+        self._update(task, result).check()
+
+    def accept(self, task: int, result: Result) -> None:
+        """Keep a checked result that the engine has accepted."""
+        self._delivered[task] = _Delivered(self._update(task, result), result)
+
+    def absorb(self, tasks: tuple[int, ...]) -> None:
+        """Take accepted updates of the open round into its sums, ahead of its close."""
+        self._gathered(tasks)
+
+    def aggregate(self, tasks: tuple[int, ...]) -> Vector:
+        """The new central state from these tasks' updates; not official until `commit`."""
+        gathered = self._gathered(tasks)
+        aggregated = self._algorithm.aggregate(
+            self._state, gathered, max(self.engine.enrolled, len(gathered))
+        )
+        d = self.layout.parameters
+        central = np.empty(self.layout.size, self.layout.dtype)
+        central[:d] = aggregated.central
+        if d < self.layout.size:
+            shares = gathered.shares().astype(central.dtype)
+            central[d:] = shares @ np.stack([self._delivered[task].result.state[d:] for task in tasks])
+        self._pending = aggregated, central
+        return central
+
+    def commit(self, tasks: tuple[int, ...]) -> Report:
+        """Complete the round: rewrite the clients' vectors and publish the new version."""
+        if self._pending is None:
+            raise RoundError("nothing to commit; aggregate first")
+        (aggregated, central), self._pending = self._pending, None
+        self._state = aggregated.finish()
+        self._versions[self.version] = central
+        self._close(tasks)
+        return aggregated.report
+
+    def discard(self, tasks: tuple[int, ...]) -> None:
+        """Give up a round that could not be aggregated; the state stays as it was."""
+        self._pending = None
+        self._close(tasks)
+
+    def drop(self, version: int) -> None:
+        """Carry out `DropVersion`."""
+        if version != self.version:
+            self._versions.pop(version, None)
+
+    def forget(self, client: str) -> None:
+        """Take a client that left for good out of the balance."""
+        self._state = self._algorithm.forget(self._state, client)
+        for task in [t for t, kept in self._delivered.items() if kept.update.client == client]:
+            del self._delivered[task]
+        self._gather = None
+
+    def results(self, tasks: tuple[int, ...]) -> list[tuple[str, Result]]:
+        """Clients and results behind these tasks, for reporting."""
+        return [(self._delivered[task].update.client, self._delivered[task].result) for task in tasks]
+
+    def _update(self, task: int, result: Result) -> Update:
+        record, d = self.engine.tasks[task], self.layout.parameters
+        return Update(
+            client=record.client,
+            version=record.version,
+            start=self._versions[record.version][:d],
+            end=result.state[:d],
+            time=result.time,
+            weight=record.weight,
+            curvature=result.curvature,
+        )
+
+    def _gathered(self, tasks: tuple[int, ...]) -> Gather:
+        if self._gather is None:
+            self._gather = self._algorithm.gather(
+                self._state, capacity=len(self.engine.running()) + len(tasks)
+            )
+        for task in tasks:
+            update = self._delivered[task].update
+            if update.client not in self._gather.clients:
+                self._gather.add(update)
+        return self._gather
+
+    def _close(self, tasks: tuple[int, ...]) -> None:
+        self._gather = None
+        for task in tasks:
+            self._delivered.pop(task, None)

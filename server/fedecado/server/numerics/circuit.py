@@ -1,0 +1,67 @@
+"""The scalars of one round: T, G_i, L and C from what the clients reported."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedecado.common.errors import NonFiniteError, NoUpdatesError, NumericsError, WindowError
+from fedecado.server.numerics.options import Options
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """The element values of the round's circuit; arrays run over the a active clients."""
+
+    T: float
+    times: Floats
+    G: Floats
+    L: float
+    C: float
+    rho: float
+
+    @classmethod
+    def build(
+        cls,
+        times: npt.ArrayLike,
+        curvatures: npt.ArrayLike,
+        weights: npt.ArrayLike,
+        enrolled: int,
+        options: Options,
+    ) -> Self:
+        T_i, h, w = (np.asarray(v, np.float64) for v in (times, curvatures, weights))
+        _validate(T_i, h, w, enrolled)
+        T = float(T_i.max())
+        with np.errstate(over="ignore"):  # caught below, with a message
+            # "own" is the time that the bounded trajectory really spans.
+            span = np.minimum(T, options.rho * T_i) if options.window == "own" else np.full_like(T_i, T)
+            G = 1.0 / span + w * h
+            L = options.inductance or options.kappa * float(np.mean(1.0 / G)) ** 2 / (4 * len(G))
+        C = 1.0 + options.inertia * (enrolled - len(G))
+        if not (np.isfinite(G).all() and L > 0 and math.isfinite(L)):
+            raise NonFiniteError(
+                f"window times between {T_i.min():g} and {T:g} with curvatures up to {h.max():g} leave "
+                "floating-point range; check the learning rates the clients report"
+            )
+        return cls(T, T_i, G, L, C, options.rho)
+
+
+def _validate(times: Floats, curvatures: Floats, weights: Floats, enrolled: int) -> None:
+    if len(times) == 0:
+        raise NoUpdatesError("no updates to aggregate; a round needs at least one")
+    if len(times) > enrolled:
+        raise NumericsError(f"{len(times)} updates from {enrolled} enrolled clients")
+    if not (np.isfinite(times) & (times > 0)).all():
+        raise WindowError(f"window times must be positive and finite; got {_offenders(times)}")
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise NonFiniteError(f"data weights must be positive and finite; got {_offenders(weights)}")
+    if not (np.isfinite(curvatures) & (curvatures >= 0)).all():
+        raise NonFiniteError(f"curvatures must be finite and not negative; got {_offenders(curvatures, -1)}")
+
+
+def _offenders(values: Floats, above: float = 0) -> list[Any]:
+    return [float(v) for v in values if not (math.isfinite(v) and v > above)][:5]

@@ -1,0 +1,59 @@
+"""Every knob of the central solve, with its range and default."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Self, get_args
+
+from fedecado.common.errors import ConfigError
+
+Norm = Literal["rms", "max"]
+WindowRule = Literal["own", "common"]
+Absent = Literal["held", "ignored"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Knobs of the central solve; the defaults are the ones to start from."""
+
+    rho: float = 1.2
+    """Trajectories are extrapolated to at most `rho` times their own length; infinity never bounds."""
+    inertia: float = 0.1
+    """lam: the share of an absent client's capacitance that loads the centre (0 to 1)."""
+    kappa: float = 1.0
+    """Damping factor of the inductance rule; 1 is critical damping."""
+    inductance: float | None = None
+    """A fixed L instead of the damping rule."""
+    tolerance: float = 0.1
+    """delta: the local truncation error that a step may have, in units of the parameters."""
+    norm: Norm = "rms"
+    """How the truncation error is measured over the parameters."""
+    window: WindowRule = "own"
+    """The time a sensitivity is taken over: what each trajectory really spans, or T for all."""
+    absent: Absent = "held"
+    """Absent clients keep their last flow in the balance, or are left out of it (biased)."""
+    max_level: int = 12
+    """The shortest step is T / 2**max_level."""
+
+    def __post_init__(self) -> None:
+        _require(self.rho >= 1, "rho", self.rho, "1 or more; infinity means no bound")
+        _require(0 <= self.inertia <= 1, "inertia", self.inertia, "between 0 and 1")
+        _require(0 < self.kappa < math.inf, "kappa", self.kappa, "positive and finite")
+        _require(0 < self.tolerance < math.inf, "tolerance", self.tolerance, "positive and finite")
+        if self.inductance is not None:
+            _require(0 < self.inductance < math.inf, "inductance", self.inductance, "positive, or none")
+        _require(self.norm in get_args(Norm), "norm", self.norm, "'rms' or 'max'")
+        _require(self.window in get_args(WindowRule), "window", self.window, "'own' or 'common'")
+        _require(self.absent in get_args(Absent), "absent", self.absent, "'held' or 'ignored'")
+        _require(0 <= self.max_level <= 30, "max_level", self.max_level, "between 0 and 30")
+
+    @classmethod
+    def paper(cls, inductance: float = 1.0) -> Self:
+        """The published choices: no bound, active clients only, maximum norm, a fixed L."""
+        return cls(
+            rho=math.inf, inertia=0.0, inductance=inductance, norm="max", window="common", absent="ignored"
+        )
+
+
+def _require(holds: bool, name: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise ConfigError(f"solver option {name} is {value!r}; it must be {allowed}")

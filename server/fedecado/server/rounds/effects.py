@@ -1,0 +1,74 @@
+"""What the driver of the engine is asked to do."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Send `client` the version and have it train."""
+
+    task: int
+    client: str
+    version: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Tell the client its update counts; a duplicate counted before."""
+
+    task: int
+    client: str
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Tell the client its update does not count, and why."""
+
+    task: int
+    client: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Tell the client to give a task up."""
+
+    task: int
+    client: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Report `DeadlinePassed(round)` or, with a task, `LeaseExpired(task)` after some seconds."""
+
+    seconds: float
+    round: int
+    task: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRound:
+    """Aggregate the updates of these tasks, in this order, then report `Aggregated`."""
+
+    round: int
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropVersion:
+    """No task needs this version any more."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run is over."""
+
+    reason: str
+
+
+Effect = Assign | Accept | Refuse | Cancel | StartTimer | CloseRound | DropVersion | Finish

@@ -1,0 +1,111 @@
+"""What can happen to a run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """A client joined the run or came back; `tasks` are those it works on or holds results of."""
+
+    client: str
+    samples: int
+    tasks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A client's connection ended; it stays enrolled and may come back with its result."""
+
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A client left the run for good."""
+
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateArrived:
+    """A client's complete and valid result for a task is here."""
+
+    client: str
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A client gave a task up."""
+
+    client: str
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseExpired:
+    """The time that a task was given is over, or the rest after a failed one."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    """The time that a round was given is over."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """The central update of the closed round is done; `rate` is its ‖dx_c/dt‖."""
+
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """The updates of the closed round could not be aggregated; the central state is unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Someone evaluated a version."""
+
+    version: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """No new tasks until resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Go on after a pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """End the run now."""
+
+    reason: str = "stopped on request"
+
+
+Event = (
+    Enrolled
+    | Disconnected
+    | Left
+    | UpdateArrived
+    | TaskFailed
+    | LeaseExpired
+    | DeadlinePassed
+    | Aggregated
+    | Discarded
+    | Measured
+    | Paused
+    | Resumed
+    | Stopped
+)

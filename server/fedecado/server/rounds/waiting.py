@@ -1,0 +1,52 @@
+"""What the engine waits for, in words."""
+
+from fedecado.server.rounds.engine import Engine
+
+NAMED = 5
+"""At most so many clients are named; the rest are counted."""
+
+
+def describe(engine: Engine) -> str:
+    """One sentence for logs, `status` and the progress display."""
+    if engine.finished:
+        return f"finished: {engine.finished}"
+    if engine.closing:
+        return f"round {engine.round}: computing the central update from {_updates(len(engine.closing))}"
+    if not engine.open:
+        if engine.paused:
+            return "paused; resume to start the next round"
+        return (
+            f"waiting for clients: {engine.roster.connected} connected, "
+            f"{engine.rules.min_clients} needed to start a round"
+        )
+    return f"round {engine.round}: {_progress(engine)}"
+
+
+def _progress(engine: Engine) -> str:
+    said = [f"{_updates(len(engine.ready))} in"]
+    missing = engine.rules.min_updates - len(engine.ready)
+    if missing > 0:
+        said.append(f"at least {missing} more needed")
+    if engine.late:
+        said.append("the deadline has passed")
+    waited = [engine.tasks[task].client for task in engine.running()]
+    overdue = [task.client for task in engine.tasks.values() if task.phase == "overdue"]
+    if waited:
+        said.append(f"waiting for {_names(waited)}")
+    if overdue:
+        said.append(f"{_names(overdue)} overdue or away, welcome when back")
+    if not waited and engine.paused:
+        said.append("paused, so no new task is handed out")
+    elif not waited:
+        said.append("waiting for a client that is free to work")
+    return "; ".join(said)
+
+
+def _updates(count: int) -> str:
+    return f"{count} update{'' if count == 1 else 's'}"
+
+
+def _names(clients: list[str]) -> str:
+    named = sorted(clients)
+    shown = ", ".join(named[:NAMED])
+    return shown if len(named) <= NAMED else f"{shown} and {len(named) - NAMED} more"

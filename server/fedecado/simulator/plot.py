@@ -1,0 +1,48 @@
+"""A picture of a run: its metrics, the speed of the centre and the steps of the solve."""
+
+from pathlib import Path
+from typing import Any
+
+from fedecado.common.errors import ConfigError
+from fedecado.simulator.history import History
+
+
+def plot(histories: dict[str, History], path: Path) -> None:
+    """Draw one or several runs (by name) into a PNG, SVG or PDF file."""
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise ConfigError("plots need matplotlib; install fedecado[report]") from error
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    metrics = list(dict.fromkeys(name for history in histories.values() for name in history.metrics()))
+    figure, axes = plt.subplots(
+        1, len(metrics) + 1, figsize=(5 * (len(metrics) + 1), 4), layout="constrained"
+    )
+    for axis, metric in zip(axes, metrics, strict=False):
+        for name, history in histories.items():
+            axis.plot(*history.series(metric), label=name)
+        axis.set(xlabel="round", title=metric)
+        if metric in ("distance", "loss"):
+            axis.set_yscale("log")
+    _draw_rate(axes[-1], histories)
+    for axis in axes:
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        figure.savefig(path, dpi=120)
+    except ValueError as error:
+        raise ConfigError(f"cannot draw {path.name}: {error}") from error
+    finally:
+        plt.close(figure)
+
+
+def _draw_rate(axis: Any, histories: dict[str, History]) -> None:
+    for name, history in histories.items():
+        axis.plot(
+            [r.round for r in history.rounds], [max(r.rate, 1e-300) for r in history.rounds], label=name
+        )
+    axis.set(xlabel="round", title="speed of the centre, ‖dx_c/dt‖", yscale="log")

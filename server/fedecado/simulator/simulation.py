@@ -1,0 +1,202 @@
+"""The loop: take the next event from the clock, ask the engine, carry its effects out."""
+
+import heapq
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import numpy as np
+
+from fedecado.common.errors import NumericsError, TaskError
+from fedecado.server.federation import Federation, Offer, Result
+from fedecado.server.rounds import (
+    Accept,
+    Aggregated,
+    Assign,
+    Cancel,
+    CloseRound,
+    DeadlinePassed,
+    Discarded,
+    Disconnected,
+    DropVersion,
+    Effect,
+    Enrolled,
+    Event,
+    Finish,
+    LeaseExpired,
+    Measured,
+    Refuse,
+    StartTimer,
+    TaskFailed,
+    UpdateArrived,
+    describe,
+)
+from fedecado.simulator.fleet import Fleet
+from fedecado.simulator.history import History, RoundRecord
+from fedecado.simulator.trace import Trace
+from fedecado.simulator.workload import Workload
+
+Watch = Callable[[RoundRecord], None]
+
+
+@dataclass(order=True, slots=True)
+class _Due:
+    at: float
+    order: int
+    event: Event = field(compare=False)
+
+
+class Simulation:
+    """One run. With `replay`, arrivals come from a trace instead of the clock."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        workload: Workload,
+        fleet: Fleet,
+        *,
+        evaluate_every: int = 1,
+        replay: Trace | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.federation, self._engine = federation, federation.engine
+        self.history, self.trace = History(), Trace()
+        self.failures: dict[str, str] = {}
+        """The last error of each client that had one."""
+        self._workload, self._fleet = workload, fleet
+        self._every, self._watch, self._replay = evaluate_every, watch, replay
+        self._names = client_names(len(workload.samples))
+        self._index = {name: i for i, name in enumerate(self._names)}
+        self._offers: dict[int, Offer] = {}
+        self._results: dict[int, Result] = {}
+        self._due: list[_Due] = []
+        self._scheduled = 0
+        self._now = 0.0
+
+    def run(self) -> History:
+        """Run to the end, and say how it ended."""
+        began = time.perf_counter()
+        try:
+            for at, event in self._clock() if self._replay is None else self._replay:
+                if self._engine.finished:
+                    break
+                self._now = at
+                self.trace.add(at, event)
+                self._happen(event)
+        finally:
+            self.history.ended = describe(self._engine)
+            self.history.seconds = time.perf_counter() - began
+        return self.history
+
+    def _clock(self) -> Iterator[tuple[float, Event]]:
+        """Events in the order of virtual time; equal times in the order they were planned."""
+        for name, samples in zip(self._names, self._workload.samples, strict=True):
+            self._plan(0.0, Enrolled(name, samples))
+        while self._due:
+            due = heapq.heappop(self._due)
+            yield due.at, due.event
+
+    def _plan(self, after: float, event: Event) -> None:
+        heapq.heappush(self._due, _Due(self._now + after, self._scheduled, event))
+        self._scheduled += 1
+
+    def _happen(self, event: Event) -> None:
+        """Let the engine decide, and carry its effects out."""
+        if isinstance(event, UpdateArrived):
+            event = self._train(event)
+        self._carry_out(self._engine.handle(event))
+
+    def _train(self, event: UpdateArrived) -> Event:
+        """The client's work, done when its result is due; a failure is an event too."""
+        offer = self._offers.pop(event.task, None)
+        if offer is None or event.task not in self._engine.tasks:
+            return event  # cancelled meanwhile; the engine refuses it
+        try:
+            client = self._index[event.client]
+            result = self._workload.train(client, offer, self._fleet.profiles[client])
+            self.federation.check(event.task, result)
+        except (NumericsError, TaskError) as error:
+            self.failures[event.client] = str(error)
+            return TaskFailed(event.client, event.task)
+        self._results[event.task] = result
+        return event
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Assign():
+                    self._assign(effect)
+                case StartTimer(seconds, number, task):
+                    self._later(seconds, DeadlinePassed(number) if task is None else LeaseExpired(task))
+                case CloseRound(number, tasks):
+                    self._close(number, tasks)
+                case DropVersion(version):
+                    self.federation.drop(version)
+                case Cancel(task):
+                    self._offers.pop(task, None)
+                case Accept(task):
+                    self.federation.accept(task, self._results.pop(task))
+                case Finish() | Refuse():
+                    pass  # a simulated client does not mind
+                case _:
+                    assert_never(effect)
+
+    def _assign(self, effect: Assign) -> None:
+        client, task = self._index[effect.client], effect.task
+        self._offers[task] = self.federation.offer(task)
+        duration, outage = self._fleet.duration(client, task), self._fleet.outage(client, task)
+        if outage is None:
+            self._later(duration, UpdateArrived(effect.client, task))
+            return
+        share, away = outage
+        self._later(share * duration, Disconnected(effect.client))
+        self._later(share * duration + away, Enrolled(effect.client, self._workload.samples[client]))
+
+    def _close(self, number: int, tasks: tuple[int, ...]) -> None:
+        federation = self.federation
+        try:
+            federation.aggregate(tasks)
+        except NumericsError:
+            federation.discard(tasks)
+            self._carry_out(self._engine.handle(Discarded()))
+            raise
+        starts = [federation.version - self._engine.tasks[task].version for task in tasks]
+        results = [result for _, result in federation.results(tasks)]
+        report = federation.commit(tasks)
+        metrics = self._measure(number)
+        record = RoundRecord(
+            round=number,
+            clock=self._now,
+            time=federation.simulated_time,
+            updates=len(tasks),
+            staleness=float(np.mean(starts)),
+            rate=report.rate,
+            loss_before=float(np.mean([result.loss_before for result in results])),
+            loss_after=float(np.mean([result.loss_after for result in results])),
+            metrics=metrics,
+            details=report.details,
+        )
+        self.history.rounds.append(record)
+        if self._watch:
+            self._watch(record)
+        effects = self._engine.handle(Aggregated(report.rate))
+        if metrics:
+            effects += self._engine.handle(Measured(federation.version, metrics))
+        self._carry_out(effects)
+
+    def _measure(self, number: int) -> dict[str, float]:
+        """Evaluate on schedule, and always the last round."""
+        if number % self._every and number != self._engine.rules.max_rounds:
+            return {}
+        return self._workload.evaluate(self.federation.central)
+
+    def _later(self, after: float, event: Event) -> None:
+        if self._replay is None:  # a replay brings these events itself
+            self._plan(after, event)
+
+
+def client_names(count: int) -> list[str]:
+    """Names whose order is the order of the clients."""
+    width = len(str(count - 1))
+    return [f"client-{i:0{width}d}" for i in range(count)]
