@@ -60,6 +60,20 @@ def _parse_active(value: Any) -> int | float:
 
 _ACTIVE = "a count of clients such as 10, or a share such as 0.25, 25% or all"
 Active = Annotated[int | float, BeforeValidator(_parse_active)]
+BUILT_IN = {"digits": "fedecado.client.tasks.digits:make"}
+QUADRATICS = "quadratics"
+"""Clients with a known optimum; the simulator's own, for they are no torch model."""
+
+
+def _resolve_factory(value: str) -> str:
+    if value == QUADRATICS or value in BUILT_IN:
+        return BUILT_IN.get(value, value)
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", value):
+        return value
+    raise ValueError(f"must be MODULE:FUNCTION or one of {', '.join([*BUILT_IN, QUADRATICS])}")
+
+
+Factory = Annotated[str, AfterValidator(_resolve_factory)]
 TargetText = Annotated[str, AfterValidator(_check_target)]
 
 
@@ -70,23 +84,39 @@ class RunSection(Section):
         "run",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="Name of the run and of its folder.",
-        json_schema_extra={"allowed": "letters, digits, '.', '_' and '-', a letter or digit first"},
+        json_schema_extra={
+            "allowed": "letters, digits, '.', '_' and '-', a letter or digit first",
+            "flag": "--name",
+        },
     )
-    seed: int = Field(0, ge=0, description="Seed of all pseudo-randomness.")
+    seed: int = Field(
+        0, ge=0, description="Seed of all pseudo-randomness.", json_schema_extra={"flag": "--seed"}
+    )
     algorithm: Literal[
         "fedecado", "fedavg", "fedprox", "fednova", "scaffold", "feddyn", "fedbuff", "fedadam", "fedexp"
-    ] = Field("fedecado", description="How updates become the next model.")
-    directory: Path = Field(Path("runs"), description="Folder that holds a folder per run.")
+    ] = Field(
+        "fedecado",
+        description="How updates become the next model.",
+        json_schema_extra={"flag": "--algorithm"},
+    )
+    directory: Path = Field(
+        Path("runs"),
+        description="Folder that holds a folder per run.",
+        json_schema_extra={"flag": "--directory"},
+    )
 
 
 class TaskSection(Section):
     """The model, its data and its loss."""
 
-    factory: str = Field(
+    factory: Factory = Field(
         "fedecado.client.tasks.digits:make",
-        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$",
-        description="Function that makes the task.",
-        json_schema_extra={"allowed": "MODULE:FUNCTION", "metavar": "MODULE:FUNCTION"},
+        description="Function that makes the task, or the name of a built-in one.",
+        json_schema_extra={
+            "allowed": "MODULE:FUNCTION, digits, or quadratics (simulate only)",
+            "metavar": "TASK",
+            "flag": "--task",
+        },
     )
     arguments: dict[str, Any] = Field(
         {},
@@ -104,7 +134,7 @@ class RoundsSection(Section):
     active: Active = Field(
         1.0,
         description="Clients asked per round.",
-        json_schema_extra={"allowed": _ACTIVE, "metavar": "COUNT|SHARE"},
+        json_schema_extra={"allowed": _ACTIVE, "metavar": "COUNT|SHARE", "flag": "--active"},
     )
     min_clients: int = Field(1, ge=1, description="Enrolled clients to wait for before the first round.")
     min_updates: int = Field(1, ge=1, description="Updates a round needs before its deadline may close it.")
@@ -120,14 +150,28 @@ class RoundsSection(Section):
     max_staleness: int = Field(
         20, ge=0, description="Oldest update that still counts, in versions behind the current model."
     )
-    max_rounds: int | None = Field(100, ge=1, description="Rounds after which training stops.")
+    lease: float | None = Field(
+        None,
+        gt=0,
+        description="Seconds after which a worker's task is no longer waited for.",
+        json_schema_extra={"metavar": "SECONDS"},
+    )
+    retry: float = Field(
+        5.0,
+        gt=0,
+        description="Seconds a worker rests after a failed task.",
+        json_schema_extra={"metavar": "SECONDS"},
+    )
+    max_rounds: int | None = Field(
+        100, ge=1, description="Rounds after which training stops.", json_schema_extra={"flag": "--rounds"}
+    )
     target_metric: TargetText | None = Field(
         None,
         description="Stop when an evaluation reaches this.",
         json_schema_extra={"allowed": "NAME>=NUMBER or NAME<=NUMBER", "metavar": "BOUND"},
     )
     rest_tolerance: float | None = Field(
-        None, gt=0, description="Stop when a round moves the model by less than this, relative to its norm."
+        None, gt=0, description="Stop when the centre moves slower than this: root mean square of dx/dt."
     )
 
     @model_validator(mode="after")
@@ -164,6 +208,13 @@ class SolverSection(Section):
     )
 
 
+class AlgorithmSection(Section):
+    """Knobs of the other algorithms; none takes the algorithm's own default."""
+
+    mu: float | None = Field(None, ge=0, description="Pull of FedProx, FedNova and FedDyn.")
+    server_rate: float | None = Field(None, gt=0, description="Server rate of FedBuff and FedAdam.")
+
+
 class TrainingSection(Section):
     """Local training; a worker's own settings win over what the coordinator suggests."""
 
@@ -184,6 +235,58 @@ class TrainingSection(Section):
     probes: int = Field(4, ge=1, description="Random probes per estimate of the curvature.")
 
 
+class SimulateSection(Section):
+    """The simulated clients, and what is written about the run."""
+
+    clients: int = Field(20, ge=1, description="Clients.", json_schema_extra={"flag": "--clients"})
+    rates: list[float] | None = Field(
+        None,
+        min_length=2,
+        max_length=2,
+        description="Draw each client's learning rate between two; none takes the task's usual ones.",
+        json_schema_extra={"allowed": "LOW,HIGH", "metavar": "LOW,HIGH", "flag": "--rates"},
+    )
+    epochs: list[int] | None = Field(
+        None,
+        min_length=2,
+        max_length=2,
+        description="Draw each client's epochs between two; none takes the task's usual ones.",
+        json_schema_extra={"allowed": "LOW,HIGH", "metavar": "LOW,HIGH", "flag": "--epochs"},
+    )
+    speed_spread: float = Field(
+        0.0,
+        ge=0,
+        description="Spread of the clients' speeds (of the logarithm).",
+        json_schema_extra={"flag": "--speed-spread"},
+    )
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Chance that a client goes away during a task.",
+        json_schema_extra={"flag": "--dropout"},
+    )
+    evaluate_every: int = Field(
+        1, ge=1, description="Rounds between two evaluations.", json_schema_extra={"flag": "--evaluate-every"}
+    )
+    results: Path | None = Field(
+        None,
+        description="Results as .json or .parquet; none is results.json in the run's folder.",
+        json_schema_extra={"flag": "--results"},
+    )
+    plot: Path | None = Field(
+        None,
+        description="Plot as .png, .svg or .pdf; none is plot.png in the run's folder.",
+        json_schema_extra={"flag": "--plot"},
+    )
+    record: Path | None = Field(
+        None, description="Write the arrivals to this trace.", json_schema_extra={"flag": "--record"}
+    )
+    replay: Path | None = Field(
+        None, description="Take the arrivals from this trace.", json_schema_extra={"flag": "--replay"}
+    )
+
+
 class Everything(Settings):
     """Every section of every command."""
 
@@ -191,4 +294,6 @@ class Everything(Settings):
     task: TaskSection = TaskSection()
     rounds: RoundsSection = RoundsSection()
     solver: SolverSection = SolverSection()
+    algorithm: AlgorithmSection = AlgorithmSection()
     training: TrainingSection = TrainingSection()
+    simulate: SimulateSection = SimulateSection()
