@@ -128,6 +128,10 @@ def never() -> bool:
     return False
 
 
+def silent(done: int, total: int, loss: float | None) -> None:
+    """The default `progress` callback: steps done, steps in all, the recent loss if it was read back."""
+
+
 def run_window(
     task: Task,
     flat: FlatModel,
@@ -136,11 +140,13 @@ def run_window(
     *,
     round_seed: int,
     cancelled: Callable[[], bool] = never,
+    progress: Callable[[int, int, float | None], None] = silent,
 ) -> WindowResult:
     """Train `flat`'s model from `assignment.start` with the data and the loss of `task`.
 
     Equal (plan.seed, round_seed) give equal results; the caller's random state is left as it was.
-    Many tasks may share one `flat` as long as their models are alike.
+    Many tasks may share one `flat` as long as their models are alike. `cancelled` is asked before each
+    step, `progress` is told after it.
     """
     if round_seed < 0:
         raise ConfigError(f"round_seed is {round_seed}; it must be 0 or more")
@@ -151,7 +157,7 @@ def run_window(
     with isolated_rng(flat.device, noise_seed):
         before = _measure(task, flat, plan)
         with flat.mode(training=True):
-            state = descent.run(task, _batches(task, plan, flat.device, shuffle_seed), cancelled)
+            state = descent.run(task, _batches(task, plan, flat.device, shuffle_seed), cancelled, progress)
         after = _measure(task, flat, plan)
     if not all(loss is None or math.isfinite(loss) for loss in (before, after)):
         raise descent.diverged(len(rates) - 1, f"the loss went from {before} to {after}")
@@ -177,9 +183,16 @@ class _Descent:
         self._velocity: Tensor | None = None
         self._autocast = _autocast(flat, plan)
         self._losses: list[Tensor] = []  # of the steps since the last check
+        self._recent: float | None = None  # mean of the steps before it
         self._steps = 0
 
-    def run(self, task: Task, batches: Iterator[Any], cancelled: Callable[[], bool]) -> Vector:
+    def run(
+        self,
+        task: Task,
+        batches: Iterator[Any],
+        cancelled: Callable[[], bool],
+        progress: Callable[[int, int, float | None], None],
+    ) -> Vector:
         """Make all steps; the final state is finite and the model intact, or this raises."""
         for k, (eta, batch) in enumerate(zip(self._rates, batches, strict=True)):
             if cancelled():
@@ -188,6 +201,7 @@ class _Descent:
             self._advance(eta)
             if k % _CHECK_EVERY == _CHECK_EVERY - 1:
                 self._check_losses()
+            progress(k + 1, len(self._rates), self._recent)
         self._check_losses()
         self._flat.check()
         state = self._flat.state()
@@ -228,6 +242,8 @@ class _Descent:
         for k, loss in enumerate(recent, start=self._steps - len(recent)):
             if not math.isfinite(loss):
                 raise self.diverged(k, f"the loss is {loss}")
+        if recent:
+            self._recent = math.fsum(recent) / len(recent)
         self._losses.clear()
 
     def _advance(self, eta: float) -> None:

@@ -15,8 +15,18 @@ from typing import Any
 from fedecado.common.errors import ConfigError, FedecadoError
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("fedecado.cli.up", "Run a whole federation on this machine: a coordinator and worker processes"),
+    "coordinator": ("fedecado.cli.coordinator", "Coordinate a run"),
     "simulate": ("fedecado.cli.simulate", "Run a federation in one process on a virtual clock"),
+    "worker": ("fedecado.cli.worker", "Train on this machine's data for a coordinator"),
     "config": ("fedecado.cli.config", "Show the effective configuration and where each value comes from"),
+    "status": ("fedecado.cli.status", "Show where a run stands and what it waits for"),
+    "model": ("fedecado.cli.model", "Download a run's model, or look into a model file"),
+    "pause": ("fedecado.cli.pause", "Pause a run"),
+    "resume": ("fedecado.cli.resume", "Go on with a paused run"),
+    "stop": ("fedecado.cli.stop", "End a run"),
+    "init": ("fedecado.cli.init", "Start a project with settings and a task that trains as it is"),
+    "doctor": ("fedecado.cli.doctor", "Check the installation and the way to a coordinator"),
 }
 
 FAILED, MISUSED, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141

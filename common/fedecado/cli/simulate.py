@@ -5,7 +5,7 @@ Clients differ in data, learning rate, epochs and speed; they may drop out and c
 folder gets its results and a plot. The same settings and seed give the same run to the bit.
 
 Examples:
-  fedecado simulate                                        digits, 20 clients, FedECADO
+  fedecado simulate                                        digits, 10 clients, FedECADO
   fedecado simulate --algorithm fedavg --clients 100 --active 10 --rounds 50
   fedecado simulate --rates 0.01,0.1 --epochs 1,10 --rounds-mode stream --speed-spread 1
   fedecado simulate --record arrivals.jsonl && fedecado simulate --replay arrivals.jsonl --algorithm fedbuff
@@ -22,6 +22,7 @@ from fedecado.common.errors import ConfigError
 from fedecado.common.sections import (
     QUADRATICS,
     AlgorithmSection,
+    FleetSection,
     RoundsSection,
     RunSection,
     SimulateSection,
@@ -46,6 +47,7 @@ class SimulateSettings(Settings):
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
     training: TrainingSection = TrainingSection()
+    fleet: FleetSection = FleetSection()
     simulate: SimulateSection = SimulateSection()
 
 
@@ -69,7 +71,7 @@ def run(loaded: Loaded[SimulateSettings], args: argparse.Namespace) -> int:
             federation,
             workload,
             fleet,
-            evaluate_every=options.evaluate_every,
+            evaluate_every=settings.rounds.evaluate_every,
             replay=None if options.replay is None else Trace.load(options.replay),
             watch=lambda record: progress.show(record.round, record.metrics),
         )
@@ -85,7 +87,7 @@ def run(loaded: Loaded[SimulateSettings], args: argparse.Namespace) -> int:
 
 def make_workload(settings: SimulateSettings) -> Workload:
     """The clients' data and model."""
-    clients, seed = settings.simulate.clients, settings.run.seed
+    clients, seed = settings.fleet.clients, settings.run.seed
     if settings.task.factory == QUADRATICS:
         unknown = settings.task.arguments.keys() - {"size", "spread"}
         if unknown:
@@ -110,15 +112,15 @@ def make_workload(settings: SimulateSettings) -> Workload:
 
 def make_fleet(settings: SimulateSettings) -> Fleet:
     """The clients' own learning rates, epochs and speeds."""
-    options, training = settings.simulate, settings.training
+    options, fleet, training = settings.simulate, settings.fleet, settings.training
     if settings.task.factory == QUADRATICS:
         usual_rates, usual_epochs = [0.001, 0.01], [5, 30]
     else:
         usual_rates, usual_epochs = [training.rate] * 2, [training.epochs] * 2
     return draw_fleet(
-        options.clients,
-        options.rates or usual_rates,
-        options.epochs or usual_epochs,
+        fleet.clients,
+        fleet.rates or usual_rates,
+        fleet.epochs or usual_epochs,
         speed_spread=options.speed_spread,
         dropout=options.dropout,
         seed=settings.run.seed,

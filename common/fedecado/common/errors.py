@@ -13,7 +13,7 @@ FedecadoError
 │   ├── VersionError     the peers speak different protocol versions
 │   └── ChecksumError    bytes were damaged or cut short on the way
 ├── TaskError            the user's model, data or loss failed
-└── DataError            a data set is missing or malformed
+└── DataError            a data set or a model file is missing or malformed
 
 Messages name the offending value and the remedy.
 """
@@ -72,4 +72,4 @@ class TaskError(FedecadoError):
 
 
 class DataError(FedecadoError):
-    """A data set is missing or malformed."""
+    """A data set or a model file is missing or malformed."""

@@ -77,6 +77,11 @@ Factory = Annotated[str, AfterValidator(_resolve_factory)]
 TargetText = Annotated[str, AfterValidator(_check_target)]
 
 
+AlgorithmName = Literal[
+    "fedecado", "fedavg", "fedprox", "fednova", "scaffold", "feddyn", "fedbuff", "fedadam", "fedexp"
+]
+
+
 class RunSection(Section):
     """What is run, and where its results go."""
 
@@ -92,9 +97,7 @@ class RunSection(Section):
     seed: int = Field(
         0, ge=0, description="Seed of all pseudo-randomness.", json_schema_extra={"flag": "--seed"}
     )
-    algorithm: Literal[
-        "fedecado", "fedavg", "fedprox", "fednova", "scaffold", "feddyn", "fedbuff", "fedadam", "fedexp"
-    ] = Field(
+    algorithm: AlgorithmName = Field(
         "fedecado",
         description="How updates become the next model.",
         json_schema_extra={"flag": "--algorithm"},
@@ -170,6 +173,12 @@ class RoundsSection(Section):
         description="Stop when an evaluation reaches this.",
         json_schema_extra={"allowed": "NAME>=NUMBER or NAME<=NUMBER", "metavar": "BOUND"},
     )
+    evaluate_every: int = Field(
+        1,
+        ge=1,
+        description="Versions between two evaluations.",
+        json_schema_extra={"flag": "--evaluate-every"},
+    )
     rest_tolerance: float | None = Field(
         None, gt=0, description="Stop when the centre moves slower than this: root mean square of dx/dt."
     )
@@ -235,24 +244,50 @@ class TrainingSection(Section):
     probes: int = Field(4, ge=1, description="Random probes per estimate of the curvature.")
 
 
-class SimulateSection(Section):
-    """The simulated clients, and what is written about the run."""
+class CoordinatorSection(Section):
+    """The coordinator process."""
 
-    clients: int = Field(20, ge=1, description="Clients.", json_schema_extra={"flag": "--clients"})
+    bind: str = Field(
+        "127.0.0.1:50051",
+        description="Address to listen on; port 0 takes a free one.",
+        json_schema_extra={"metavar": "HOST:PORT", "flag": "--bind"},
+    )
+    initial: Path | None = Field(
+        None,
+        description="Model to start from (safetensors); none asks the first worker for its own.",
+        json_schema_extra={"flag": "--initial"},
+    )
+    linger: float | None = Field(
+        0.0,
+        ge=0,
+        description="Seconds to go on serving the finished model; none is for ever.",
+        json_schema_extra={"metavar": "SECONDS", "flag": "--linger"},
+    )
+
+
+class FleetSection(Section):
+    """The clients of a simulation, or of a federation on this machine, and how they differ."""
+
+    clients: int = Field(10, ge=1, description="Clients.", json_schema_extra={"flag": "--clients"})
     rates: list[float] | None = Field(
         None,
         min_length=2,
         max_length=2,
-        description="Draw each client's learning rate between two; none takes the task's usual ones.",
+        description="Draw each client's learning rate between two; none takes the same for all.",
         json_schema_extra={"allowed": "LOW,HIGH", "metavar": "LOW,HIGH", "flag": "--rates"},
     )
     epochs: list[int] | None = Field(
         None,
         min_length=2,
         max_length=2,
-        description="Draw each client's epochs between two; none takes the task's usual ones.",
+        description="Draw each client's epochs between two; none takes the same for all.",
         json_schema_extra={"allowed": "LOW,HIGH", "metavar": "LOW,HIGH", "flag": "--epochs"},
     )
+
+
+class SimulateSection(Section):
+    """The virtual clock, and what is written about the run."""
+
     speed_spread: float = Field(
         0.0,
         ge=0,
@@ -265,9 +300,6 @@ class SimulateSection(Section):
         lt=1,
         description="Chance that a client goes away during a task.",
         json_schema_extra={"flag": "--dropout"},
-    )
-    evaluate_every: int = Field(
-        1, ge=1, description="Rounds between two evaluations.", json_schema_extra={"flag": "--evaluate-every"}
     )
     results: Path | None = Field(
         None,
@@ -287,6 +319,83 @@ class SimulateSection(Section):
     )
 
 
+class UpSection(Section):
+    """A whole federation on this machine."""
+
+    evaluator: bool = Field(True, description="Start a worker that measures the versions.")
+    compare: list[AlgorithmName] = Field(
+        [],
+        description="Run these algorithms too, one after the other, on the same data and draws.",
+        json_schema_extra={"flag": "--compare", "metavar": "NAME,NAME"},
+    )
+
+
+class WorkerSection(Section):
+    """One worker: who it is, whose data it holds, and where its coordinator is."""
+
+    id: str | None = Field(
+        None,
+        min_length=1,
+        description="Lasting name of the worker, its own in the run; none derives it from host and index.",
+    )
+    coordinator: str = Field(
+        "localhost:50051",
+        pattern=r"^((dns|ipv4|ipv6|unix|unix-abstract):\S+|[^\s/]+:[0-9]{1,5})$",
+        description="Address of the coordinator.",
+        json_schema_extra={
+            "allowed": "HOST:PORT or a gRPC target such as unix:/run/fedecado.sock",
+            "metavar": "HOST:PORT",
+            "flag": "--coordinator",
+        },
+    )
+    role: Literal["trainer", "evaluator"] = Field(
+        "trainer",
+        description="Train on own data, or measure models on the test set.",
+        json_schema_extra={"flag": "--role"},
+    )
+    index: int = Field(
+        0,
+        ge=0,
+        description="Which client's data to hold, from 0; a Job's completion index fits.",
+        json_schema_extra={"flag": "--index"},
+    )
+    clients: int = Field(1, ge=1, description="Clients that the task's data is dealt out to.")
+    local_index: int | None = Field(
+        None, ge=0, description="Number of this worker on its host; spreads workers over the host's GPUs."
+    )
+    threads: int | None = Field(
+        None, ge=1, description="CPU threads of torch; none leaves the choice to torch (one per core)."
+    )
+
+    @model_validator(mode="after")
+    def _index_is_a_client(self) -> Self:
+        if self.index >= self.clients:
+            raise ValueError(
+                f"index = {self.index} is none of clients = {self.clients}; indices count from 0, "
+                f"set clients to {self.index + 1} or more"
+            )
+        return self
+
+
+class NetworkSection(Section):
+    """The line between workers and coordinator."""
+
+    peer_loss: float = Field(
+        15.0,
+        ge=0.1,
+        le=3600,
+        description="Seconds within which a dead peer is noticed; all other time limits follow from it.",
+        json_schema_extra={"metavar": "SECONDS"},
+    )
+
+
+class LogSection(Section):
+    """What is logged, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least important line.")
+    format: Literal["text", "json"] = Field("text", description="Lines for people, or a JSON object each.")
+
+
 class Everything(Settings):
     """Every section of every command."""
 
@@ -296,4 +405,10 @@ class Everything(Settings):
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
     training: TrainingSection = TrainingSection()
+    fleet: FleetSection = FleetSection()
     simulate: SimulateSection = SimulateSection()
+    up: UpSection = UpSection()
+    coordinator: CoordinatorSection = CoordinatorSection()
+    worker: WorkerSection = WorkerSection()
+    network: NetworkSection = NetworkSection()
+    log: LogSection = LogSection()

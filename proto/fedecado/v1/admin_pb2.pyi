@@ -399,7 +399,7 @@ class Round(_message.Message):
     WINDOW_FIELD_NUMBER: _builtins.int
     STEPS_ACCEPTED_FIELD_NUMBER: _builtins.int
     STEPS_REJECTED_FIELD_NUMBER: _builtins.int
-    DISPLACEMENT_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
     SOLVE_SECONDS_FIELD_NUMBER: _builtins.int
     LOSS_BEFORE_FIELD_NUMBER: _builtins.int
     LOSS_AFTER_FIELD_NUMBER: _builtins.int
@@ -415,8 +415,8 @@ class Round(_message.Message):
     steps_accepted: _builtins.int
     """Steps of the central solve, and those rejected by the truncation error."""
     steps_rejected: _builtins.int
-    displacement: _builtins.float
-    """RMS over the parameters of how far x_c moved."""
+    rate: _builtins.float
+    """RMS over the parameters of dx_c/dt at the end of the window."""
     solve_seconds: _builtins.float
     """Time of the central computation alone."""
     loss_before: _builtins.float
@@ -447,7 +447,7 @@ class Round(_message.Message):
         window: _builtins.float = ...,
         steps_accepted: _builtins.int = ...,
         steps_rejected: _builtins.int = ...,
-        displacement: _builtins.float = ...,
+        rate: _builtins.float = ...,
         solve_seconds: _builtins.float = ...,
         loss_before: _builtins.float | None = ...,
         loss_after: _builtins.float | None = ...,
@@ -455,7 +455,7 @@ class Round(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "closed", b"closed", "evaluation", b"evaluation", "loss_after", b"loss_after", "loss_before", b"loss_before", "opened", b"opened"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "closed", b"closed", "closed_by", b"closed_by", "displacement", b"displacement", "evaluation", b"evaluation", "late_updates", b"late_updates", "loss_after", b"loss_after", "loss_before", b"loss_before", "model_version", b"model_version", "number", b"number", "opened", b"opened", "solve_seconds", b"solve_seconds", "steps_accepted", b"steps_accepted", "steps_rejected", b"steps_rejected", "window", b"window", "worker_ids", b"worker_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "closed", b"closed", "closed_by", b"closed_by", "evaluation", b"evaluation", "late_updates", b"late_updates", "loss_after", b"loss_after", "loss_before", b"loss_before", "model_version", b"model_version", "number", b"number", "opened", b"opened", "rate", b"rate", "solve_seconds", b"solve_seconds", "steps_accepted", b"steps_accepted", "steps_rejected", b"steps_rejected", "window", b"window", "worker_ids", b"worker_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loss_after: _TypeAlias = _typing.Literal["loss_after"]  # noqa: Y015
     _WhichOneofArgType__loss_after: _TypeAlias = _typing.Literal["_loss_after", b"_loss_after"]  # noqa: Y015

@@ -24,6 +24,7 @@ from fedecado.server.algorithms import (
     Report,
     Update,
 )
+from fedecado.server.numerics.basis import require_usable
 from fedecado.server.rounds import Engine
 
 
@@ -71,8 +72,7 @@ class Federation:
         vectors: ClientVectors | None = None,
     ) -> None:
         layout.check(initial, "initial state")
-        if not np.isfinite(initial).all():
-            raise NonFiniteError("the initial state has NaN or infinite values; check how the model starts")
+        _require_usable(initial, layout, "the initial state")
         self.engine, self.layout = engine, layout
         self._algorithm = algorithm
         self._versions: dict[int, Vector] = {0: initial}
@@ -100,6 +100,10 @@ class Federation:
     def versions_held(self) -> list[int]:
         return sorted(self._versions)
 
+    def state_of(self, version: int) -> Vector | None:
+        """Parameters and buffers of a version that is still held."""
+        return self._versions.get(version)
+
     def offer(self, task: int) -> Offer:
         """The content of an `Assign`; call it when the effect is carried out."""
         record = self.engine.tasks[task]
@@ -112,11 +116,7 @@ class Federation:
         if record is None:
             raise RoundError(f"task {task} is not open")
         self.layout.check(result.state, f"update of client {record.client!r}")
-        if not np.isfinite(result.state).all():
-            raise NonFiniteError(
-                f"update of client {record.client!r} has NaN or infinite values; "
-                "lower its learning rate or clip its gradients"
-            )
+        _require_usable(result.state, self.layout, f"update of client {record.client!r}")
         self._update(task, result).check()
 
     def accept(self, task: int, result: Result) -> None:
@@ -137,8 +137,11 @@ class Federation:
         central = np.empty(self.layout.size, self.layout.dtype)
         central[:d] = aggregated.central
         if d < self.layout.size:
-            shares = gathered.shares().astype(central.dtype)
-            central[d:] = shares @ np.stack([self._delivered[task].result.state[d:] for task in tasks])
+            # By task: updates absorbed early may stand in another order in `gathered`.
+            delivered = [self._delivered[task] for task in tasks]
+            weights = np.asarray([kept.update.weight for kept in delivered])
+            shares = (weights / weights.sum()).astype(central.dtype)
+            central[d:] = shares @ np.stack([kept.result.state[d:] for kept in delivered])
         self._pending = aggregated, central
         return central
 
@@ -165,7 +168,8 @@ class Federation:
     def forget(self, client: str) -> None:
         """Take a client that left for good out of the balance."""
         self._state = self._algorithm.forget(self._state, client)
-        for task in [t for t, kept in self._delivered.items() if kept.update.client == client]:
+        closing = self.engine.closing
+        for task in [t for t, k in self._delivered.items() if k.update.client == client and t not in closing]:
             del self._delivered[task]
         self._gather = None
 
@@ -200,3 +204,13 @@ class Federation:
         self._gather = None
         for task in tasks:
             self._delivered.pop(task, None)
+
+
+def _require_usable(state: Vector, layout: Layout, what: str) -> None:
+    """Raise unless parameters and buffers can be aggregated."""
+    try:
+        require_usable(state[: layout.parameters])
+        if not np.isfinite(state[layout.parameters :]).all():
+            raise NonFiniteError("a buffer has NaN or infinite values")
+    except NonFiniteError as error:
+        raise NonFiniteError(f"{what}: {error}") from error

@@ -1,5 +1,6 @@
 """How the simulated clients differ: learning rate, epochs, speed, reliability."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ class Profile:
     rate: float
     epochs: int
     pace: float
-    """Virtual seconds per epoch and sample-share; a slow device has a large one."""
+    """Virtual seconds per epoch; a slow device has a large one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,12 @@ def draw_fleet(
 ) -> Fleet:
     """Rates and epochs uniform between (low, high), paces log-normal with `speed_spread`."""
     (low, high), (least, most) = rates, epochs
-    if not 0 < low <= high:
-        raise ConfigError(f"rates from {low} to {high}; both must be positive and in order")
+    if not 0 < low <= high < math.inf:
+        raise ConfigError(f"rates from {low} to {high}; both must be positive, finite and in order")
     if not 1 <= least <= most:
         raise ConfigError(f"epochs from {least} to {most}; both must be 1 or more and in order")
-    if speed_spread < 0:
-        raise ConfigError(f"speed_spread is {speed_spread}; it must be 0 or more")
+    if not 0 <= speed_spread < math.inf:
+        raise ConfigError(f"speed_spread is {speed_spread}; it must be 0 or more, and finite")
     draw = np.random.default_rng((seed, 1))
     profiles = tuple(
         Profile(

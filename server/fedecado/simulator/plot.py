@@ -17,9 +17,10 @@ def plot(histories: dict[str, History], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     metrics = list(dict.fromkeys(name for history in histories.values() for name in history.metrics()))
-    figure, axes = plt.subplots(
-        1, len(metrics) + 1, figsize=(5 * (len(metrics) + 1), 4), layout="constrained"
+    figure, grid = plt.subplots(
+        1, len(metrics) + 1, figsize=(5 * (len(metrics) + 1), 4), layout="constrained", squeeze=False
     )
+    axes = grid[0]
     for axis, metric in zip(axes, metrics, strict=False):
         for name, history in histories.items():
             axis.plot(*history.series(metric), label=name)

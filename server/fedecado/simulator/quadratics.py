@@ -46,10 +46,11 @@ class Quadratics:
         constant = eta * (self._pulls[client] + mu * x_start)
         if offer.assignment.drift is not None:
             constant = constant + eta * offer.assignment.drift
-        for _ in range(profile.epochs):
-            x -= matrix @ x - constant
         time = eta * profile.epochs / offer.weight
-        before, after = (self._loss(client, at) for at in (x_start, x))
+        with np.errstate(over="ignore", invalid="ignore"):  # a rate too large diverges; the centre refuses it
+            for _ in range(profile.epochs):
+                x -= matrix @ x - constant
+            before, after = (self._loss(client, at) for at in (x_start, x))
         return Result(x, time, float(self._curvatures[client]), profile.epochs, before, after)
 
     def evaluate(self, state: Vector) -> dict[str, float]:

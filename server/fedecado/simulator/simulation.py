@@ -135,9 +135,9 @@ class Simulation:
                     self.federation.drop(version)
                 case Cancel(task):
                     self._offers.pop(task, None)
-                case Accept(task):
+                case Accept(task, duplicate=False):
                     self.federation.accept(task, self._results.pop(task))
-                case Finish() | Refuse():
+                case Finish() | Refuse() | Accept():
                     pass  # a simulated client does not mind
                 case _:
                     assert_never(effect)
@@ -180,10 +180,9 @@ class Simulation:
         self.history.rounds.append(record)
         if self._watch:
             self._watch(record)
-        effects = self._engine.handle(Aggregated(report.rate))
+        self._carry_out(self._engine.handle(Aggregated(report.rate)))
         if metrics:
-            effects += self._engine.handle(Measured(federation.version, metrics))
-        self._carry_out(effects)
+            self._carry_out(self._engine.handle(Measured(federation.version, metrics)))
 
     def _measure(self, number: int) -> dict[str, float]:
         """Evaluate on schedule, and always the last round."""

@@ -102,11 +102,11 @@ def test_elsewhere_than_on_a_terminal_it_prints_toml_with_origins(
 ) -> None:
     Path("fedecado.toml").write_text("[rounds]\ndeadline = 30\n[task.arguments]\nclients = 5\n")
     monkeypatch.setenv("FEDECADO_SOLVER__RHO", "inf")
-    assert main(["config", "--run-seed", "3", "--task-arg", "alpha=0.1"]) == 0
+    assert main(["config", "--seed", "3", "--task-arg", "alpha=0.1"]) == 0
     shown = capsys.readouterr().out
     assert "deadline = 30.0  # fedecado.toml\n" in shown
     assert "rho = inf  # environment FEDECADO_SOLVER__RHO\n" in shown
-    assert "seed = 3  # flag --run-seed\n" in shown
+    assert "seed = 3  # flag --seed\n" in shown
     assert "[task.arguments]\nclients = 5  # fedecado.toml\nalpha = 0.1  # flag --task-arg\n" in shown
     assert "epochs = 1  # default\n" in shown
     assert list(tomllib.loads(shown)) == list(Everything.model_fields)

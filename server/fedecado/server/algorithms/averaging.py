@@ -4,6 +4,7 @@ They share a state (the central vector, and the server optimiser's moments where
 differ in one function, from the gathered updates to the displacement of the centre.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -32,8 +33,8 @@ class Averaging:
     """A displacement rule at the centre, and a pull of the clients towards their start."""
 
     def __init__(self, step: Step, pull: float = 0.0) -> None:
-        if not pull >= 0:
-            raise ConfigError(f"the proximal pull mu is {pull!r}; it must be 0 or more")
+        if not 0 <= pull < math.inf:
+            raise ConfigError(f"the proximal pull mu is {pull!r}; it must be 0 or more, and finite")
         self._step, self._pull = step, pull
 
     def init(self, central: Vector, vectors: ClientVectors) -> AveragingState:
@@ -153,5 +154,5 @@ def _rate_sums(gathered: Gather) -> Vector:
 
 
 def _require_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ConfigError(f"{name} is {value!r}; it must be positive")
+    if not 0 < value < math.inf:
+        raise ConfigError(f"{name} is {value!r}; it must be positive and finite")

@@ -156,14 +156,15 @@ class Gather:
             raise DuplicateClientError(f"client {update.client!r} already has an update in this round")
         update.check()
         _check_vectors(update, self._central)
-        stale = update.version != self._version
-        if stale:
-            self.basis.add_offset(update.version, update.start, self._central)
+        older = None if update.version == self._version else (update.version, self._central)
         flow = None
         if self._vectors is not None:
             flow = self._vectors.get(update.client)
             flow = np.zeros_like(self._central) if flow is None else flow
-        self.basis.append(update.end, update.start, flow)
+        try:
+            self.basis.append(update.end, update.start, flow, older=older)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"update of client {update.client!r}: {error}") from error
         self.clients[update.client] = update
 
     @property

@@ -1,93 +1,123 @@
 """Algorithms that correct each client's drift by a vector of its own: SCAFFOLD and FedDyn.
 
 Both are written for the weighted objective sum_i w_i f_i, so that like FedECADO they come to rest
-where the weighted gradients cancel; with equal weights they are the published methods.
+where the weighted gradients cancel; with equal weights they are the published methods. What is kept
+of client i is w_i c_i, as a flow is w_i grad f_i: their sum then stays exact when clients join or
+leave and the weights of the others change.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedecado.common.errors import ConfigError
+from fedecado.common.errors import ConfigError, NonFiniteError
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.averaging import move_centre
-from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather
+from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Update
+from fedecado.server.numerics.circuit import Floats
 
 
 @dataclass(frozen=True, slots=True)
 class CorrectedState:
-    """The centre, the clients' vectors, and their weighted mean `c` over all enrolled clients."""
+    """The centre, every client's w_i c_i, their sum (float64) and over how many clients it runs."""
 
     central: Vector
     vectors: ClientVectors
-    c: Vector
+    total: Floats
+    enrolled: int = 1
     version: int = 0
     time: float = 0.0
+
+    def mean(self, enrolled: int | None = None) -> Vector:
+        """c: the weighted mean of all clients' vectors."""
+        return np.asarray((self.total / (enrolled or self.enrolled)).astype(self.central.dtype))
+
+    def without(self, client: str) -> "CorrectedState":
+        """Take a client that left for good out of the sum."""
+        own = self.vectors.get(client)
+        if own is None:
+            return self
+        self.vectors.drop(client)
+        return CorrectedState(
+            self.central, self.vectors, self.total - own, self.enrolled, self.version, self.time
+        )
 
 
 class Scaffold:
     """Control variates (Karimireddy et al., 2020): b = c_i - c."""
 
     def init(self, central: Vector, vectors: ClientVectors) -> CorrectedState:
-        return CorrectedState(central, vectors, np.zeros_like(central))
+        return CorrectedState(central, vectors, np.zeros(len(central)))
 
     def assignment(self, state: CorrectedState, client: str, weight: float) -> Assignment:
-        del weight  # the weighting is in c
-        own = state.vectors.get(client)
-        return Assignment(drift=-state.c if own is None else own - state.c)
+        own, c = state.vectors.get(client), state.mean()
+        return Assignment(drift=-c if own is None else own / own.dtype.type(weight) - c)
 
     def gather(self, state: CorrectedState, capacity: int = 0) -> Gather:
         return Gather(state.central, state.version, capacity=capacity)
 
     def aggregate(self, state: CorrectedState, gathered: Gather, enrolled: int) -> Aggregated[CorrectedState]:
         moved = gathered.mix(moves=gathered.shares())
+        _require_room(gathered)
+        c, scalar = state.mean(), state.central.dtype.type
 
-        def change(client: str) -> Vector:
-            update = gathered.clients[client]
+        def change(update: Update) -> Vector:
             tau = update.time * update.weight
-            return (update.start - update.end) / update.end.dtype.type(tau) - state.c
+            return scalar(update.weight) * ((update.start - update.end) * scalar(1 / tau) - c)
 
         return _corrected(state, gathered, enrolled, moved, change)
 
     def forget(self, state: CorrectedState, client: str) -> CorrectedState:
-        state.vectors.drop(client)
-        return state
+        return state.without(client)
 
 
 class FedDyn:
     """Dynamic regularisation (Acar et al., 2021): pull mu, b = the client's dual."""
 
     def __init__(self, mu: float = 0.1) -> None:
-        if not mu > 0:
-            raise ConfigError(f"FedDyn's mu is {mu!r}; it must be positive")
+        if not 0 < mu < math.inf:
+            raise ConfigError(f"FedDyn's mu is {mu!r}; it must be positive and finite")
         self._mu = mu
 
     def init(self, central: Vector, vectors: ClientVectors) -> CorrectedState:
-        return CorrectedState(central, vectors, np.zeros_like(central))
+        return CorrectedState(central, vectors, np.zeros(len(central)))
 
     def assignment(self, state: CorrectedState, client: str, weight: float) -> Assignment:
-        del weight  # the weighting is in c
-        return Assignment(pull=self._mu, drift=state.vectors.get(client))
+        own = state.vectors.get(client)
+        return Assignment(pull=self._mu, drift=None if own is None else own / own.dtype.type(weight))
 
     def gather(self, state: CorrectedState, capacity: int = 0) -> Gather:
         return Gather(state.central, state.version, capacity=capacity)
 
     def aggregate(self, state: CorrectedState, gathered: Gather, enrolled: int) -> Aggregated[CorrectedState]:
-        q, mu = gathered.shares(), state.central.dtype.type(self._mu)
+        q, scalar = gathered.shares(), state.central.dtype.type
+        # The new c enters: it differs from the old one by -mu times this shift.
         shift = gathered.mix(moves=gathered.weights() / enrolled)
-        # c is already the new one here: it moves by -mu * shift, so -c/mu gains + shift.
-        moved = gathered.mix(moves=q, starts=q) - state.c / mu + shift
+        moved = gathered.mix(moves=q, starts=q) - state.mean(enrolled) / scalar(self._mu) + shift
 
-        def change(client: str) -> Vector:
-            update = gathered.clients[client]
-            return -mu * (update.end - update.start)
+        def change(update: Update) -> Vector:
+            return scalar(-self._mu * update.weight) * (update.end - update.start)
 
         return _corrected(state, gathered, enrolled, moved, change)
 
     def forget(self, state: CorrectedState, client: str) -> CorrectedState:
-        state.vectors.drop(client)
-        return state
+        return state.without(client)
+
+
+def _require_room(gathered: Gather) -> None:
+    """Raise if a displacement over its tau_i, which `finish` will form, leaves the model's range."""
+    dtype = gathered.basis.dtype
+    tiny, largest = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max) / 4
+    for update, square in zip(gathered.clients.values(), gathered.basis.squares(), strict=True):
+        tau = update.time * update.weight
+        slope = update.weight * math.sqrt(square) / tau if tau > tiny else math.inf
+        if not slope < largest:
+            raise NonFiniteError(
+                f"client {update.client!r} moved by {math.sqrt(square):.3g} in a window of T_i = "
+                f"{update.time!r}; that slope leaves the range of {dtype}"
+            )
 
 
 def _corrected(
@@ -95,20 +125,20 @@ def _corrected(
     gathered: Gather,
     enrolled: int,
     moved: Vector,
-    change: Callable[[str], Vector],
+    change: Callable[[Update], Vector],
 ) -> Aggregated[CorrectedState]:
-    """Move the centre; `finish` moves each client's vector, and c by their weighted sum over n."""
+    """Move the centre; `finish` moves each client's vector, and their sum by as much."""
     central, report = move_centre(state.central, moved, gathered)
 
     def finish() -> CorrectedState:
-        c = state.c.astype(np.float64)
+        total = state.total.copy()
         for client, update in gathered.clients.items():
-            moved_by = change(client)
-            own = state.vectors.get(client)
-            state.vectors.put(client, moved_by if own is None else own + moved_by)
-            c += (update.weight / enrolled) * moved_by
+            own, moved_by = state.vectors.get(client), change(update)
+            fresh = moved_by if own is None else own + moved_by
+            total += fresh if own is None else np.subtract(fresh, own, dtype=np.float64)
+            state.vectors.put(client, fresh)
         return CorrectedState(
-            central, state.vectors, c.astype(central.dtype), state.version + 1, state.time + report.time
+            central, state.vectors, total, enrolled, state.version + 1, state.time + report.time
         )
 
     return Aggregated(central, report, finish)

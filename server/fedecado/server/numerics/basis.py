@@ -10,6 +10,7 @@ Rows keep the dtype of the model; inner products are formed in blocks that fit t
 in float64, so in float32 a norm is good to about 1e-4 of the largest row.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,7 +28,8 @@ BLOCK = 16_384
 class _Rows:
     """A growing stack of contiguous rows; `slots` are their places in the coefficient vectors."""
 
-    def __init__(self, size: int, dtype: npt.DTypeLike, capacity: int) -> None:
+    def __init__(self, kind: str, size: int, dtype: npt.DTypeLike, capacity: int) -> None:
+        self.kind = kind
         self._store: Vector = np.empty((capacity, size), dtype)
         self.slots: list[int] = []
 
@@ -51,10 +53,11 @@ class Basis:
     def __init__(self, size: int, dtype: npt.DTypeLike, *, capacity: int = 0, gram: bool = False) -> None:
         self.size, self.dtype = size, np.dtype(dtype)
         self.slots = 0
-        self._totals = _Rows(size, dtype, 1)
-        self._offsets = _Rows(size, dtype, 0)
-        self._flows = _Rows(size, dtype, capacity if gram else 0)
-        self._moves = _Rows(size, dtype, capacity)
+        self._totals = _Rows("sum of flows", size, dtype, 1)
+        self._offsets = _Rows("offset of the start", size, dtype, 0)
+        self._flows = _Rows("flow", size, dtype, capacity if gram else 0)
+        self._moves = _Rows("displacement", size, dtype, capacity)
+        self._squares: list[float] = []
         self._offset_slot: dict[int, int] = {}
         self.gram: Floats | None = np.empty((0, 0)) if gram else None
 
@@ -82,34 +85,44 @@ class Basis:
         with self._transaction():
             self._push(self._totals)[:] = F
 
-    def append(self, end: Vector, start: Vector, flow: Vector | None = None) -> None:
+    def append(
+        self,
+        end: Vector,
+        start: Vector,
+        flow: Vector | None = None,
+        *,
+        older: tuple[int, Vector] | None = None,
+    ) -> None:
         """Add a client's displacement, and its flow where the algorithm has one.
 
-        Raises without a trace if a vector has the wrong length or is not finite.
+        `older` is (version, x_c) when the start is not x_c but an earlier version: its offset from x_c
+        is added too, once per version. Raises without a trace if a vector has the wrong length or is
+        not finite.
         """
         for what, vector in (("end state", end), ("start state", start), ("flow", flow)):
             if vector is not None and vector.shape != (self.size,):
                 raise LayoutError(f"{what} has shape {vector.shape}; the model has {self.size} parameters")
+        fresh = older if older and older[0] not in self._offset_slot else None
         with self._transaction(), np.errstate(over="ignore", invalid="ignore"):
+            if fresh:
+                np.subtract(start, fresh[1], out=self._push(self._offsets), casting="same_kind")
             np.subtract(end, start, out=self._push(self._moves), casting="same_kind")
             if flow is not None:
                 self._push(self._flows)[:] = flow
-
-    def add_offset(self, version: int, start: Vector, x_c: Vector) -> None:
-        """Add the offset of an older version from `x_c`, once per version."""
-        if version in self._offset_slot:
-            return
-        with self._transaction():
-            np.subtract(start, x_c, out=self._push(self._offsets), casting="same_kind")
-        self._offset_slot[version] = self._offsets.slots[-1]
+        if fresh:
+            self._offset_slot[fresh[0]] = self._offsets.slots[-1]
 
     def combine(self, coefficients: Floats) -> Vector:
-        """One vector: the rows weighted by `coefficients` over all slots."""
+        """One vector: the rows weighted by `coefficients` over all slots.
+
+        It may overflow to infinity; callers judge the result.
+        """
         result: Vector | None = None
-        for group in self._groups:
-            if weights := [coefficients[slot] for slot in group.slots]:
-                part = np.asarray(weights, self.dtype) @ group.filled
-                result = part if result is None else np.add(result, part, out=result)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for group in self._groups:
+                if weights := [coefficients[slot] for slot in group.slots]:
+                    part = np.asarray(weights, self.dtype) @ group.filled
+                    result = part if result is None else np.add(result, part, out=result)
         return np.zeros(self.size, self.dtype) if result is None else result
 
     def combine_blocks(self, coefficients: Floats) -> Iterator[tuple[slice, Vector]]:
@@ -144,7 +157,7 @@ class Basis:
     def rms(self, coefficients: Floats) -> Floats:
         """Root mean square over the parameters of each combination, from the Gram matrix."""
         assert self.gram is not None  # noqa: S101 - a programming error, not an input
-        squares = np.einsum("kr,rs,ks->k", coefficients, self.gram, coefficients, optimize=True)
+        squares = np.sum((coefficients @ self.gram) * coefficients, axis=1)
         return np.asarray(np.sqrt(np.maximum(squares, 0.0) / self.size))
 
     def peak(self, coefficients: Floats) -> Floats:
@@ -156,7 +169,16 @@ class Basis:
 
     def squares(self) -> Floats:
         """Squared length of every displacement, in order of arrival."""
-        return np.asarray([_square(row) for row in self._moves.filled])
+        return np.asarray([self._squares[slot] for slot in self._moves.slots])
+
+    def require_room(self, coefficients: Floats) -> None:
+        """Raise if a combination is too long to be squared, and so to be a row of a later round."""
+        norms = self.rms(coefficients)
+        if not (norms < np.sqrt(np.finfo(self.dtype).max / self.size)).all():
+            raise NonFiniteError(
+                f"the central solve left the range of {self.dtype} (values around {norms.max():.3g}); "
+                "the state is unchanged"
+            )
 
     def _push(self, group: _Rows) -> Vector:
         self.slots += 1
@@ -179,29 +201,36 @@ class Basis:
 
     def _admit(self, first: int) -> None:
         """Extend the Gram matrix by the rows from slot `first` on; raise if they are not finite."""
-        fresh = [
-            (slot, group.filled[i])
+        fresh = {
+            slot: (group.kind, group.filled[i])
             for group in self._groups
             for i, slot in enumerate(group.slots)
             if slot >= first
-        ]
+        }
+        rows = [fresh[slot][1] for slot in range(first, self.slots)]
         if self.gram is None:
-            for _, row in fresh:
-                _require_finite(row, _square(row))
-            return
+            grown, squares = None, [squared_length(row) for row in rows]
+        else:
+            grown = self._extended(self.gram, rows)
+            squares = grown.diagonal()[first:].tolist()
+        for slot, square in zip(range(first, self.slots), squares, strict=True):
+            _require_finite(fresh[slot][1], square, fresh[slot][0])
+        self.gram = grown
+        self._squares += squares
+
+    def _extended(self, gram: Floats, rows: list[Vector]) -> Floats:
+        """The Gram matrix with the last slots, whose `rows` are given, taken in."""
+        first = len(gram)
         grown = np.zeros((self.slots, self.slots))
-        grown[:first, :first] = self.gram
-        slots = [slot for slot, _ in fresh]
+        grown[:first, :first] = gram
         with np.errstate(over="ignore", invalid="ignore"):
             for columns in self._blocks():
-                block = np.stack([row[columns] for _, row in fresh])
+                block = np.stack([row[columns] for row in rows])
                 for group in self._groups:
                     if group.slots:
-                        grown[np.ix_(slots, group.slots)] += block @ group.filled[:, columns].T
-        for slot, row in fresh:
-            _require_finite(row, grown[slot, slot])
-        grown[np.ix_(range(first), slots)] = grown[np.ix_(slots, range(first))].T
-        self.gram = grown
+                        grown[first:, group.slots] += block @ group.filled[:, columns].T
+        grown[:first, first:] = grown[first:, :first].T
+        return grown
 
     def _truncate(self, slots: int) -> None:
         self.slots = slots
@@ -210,7 +239,13 @@ class Basis:
                 group.slots.pop()
 
 
-def _square(row: Vector) -> float:
+def require_usable(vector: Vector) -> None:
+    """Raise unless a state is finite and the difference of two like it can be squared in its dtype."""
+    square = squared_length(vector)
+    _require_finite(vector, square if square < np.finfo(vector.dtype).max / 8 else math.inf, "state")
+
+
+def squared_length(row: Vector) -> float:
     """Squared length; float32 rows are summed by blocks in float64."""
     with np.errstate(over="ignore", invalid="ignore"):
         return float(
@@ -218,14 +253,17 @@ def _square(row: Vector) -> float:
         )
 
 
-def _require_finite(row: Vector, square: float) -> None:
+def _require_finite(row: Vector, square: float, kind: str) -> None:
     """A finite sum of squares proves every entry finite; only the failing case looks closer."""
     if np.isfinite(square):
         return
     bad = np.flatnonzero(~np.isfinite(row))
     if len(bad):
         raise NonFiniteError(
-            f"{len(bad)} of {len(row)} values are NaN or infinite, the first at index {bad[0]}; "
-            "lower the learning rate or clip gradients on that client"
+            f"{len(bad)} of {len(row)} values of the {kind} are NaN or infinite, the first at index "
+            f"{bad[0]}; lower the learning rate or clip gradients on that client"
         )
-    raise NonFiniteError(f"values up to {np.abs(row).max():.3g} are too large to square in {row.dtype}")
+    raise NonFiniteError(
+        f"values of the {kind} up to {np.abs(row).max():.3g} are too large to square in {row.dtype}; "
+        "lower the learning rate or clip gradients on that client"
+    )

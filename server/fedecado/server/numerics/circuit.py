@@ -40,7 +40,7 @@ class Circuit:
             # "own" is the time that the bounded trajectory really spans.
             span = np.minimum(T, options.rho * T_i) if options.window == "own" else np.full_like(T_i, T)
             G = 1.0 / span + w * h
-            L = options.inductance or options.kappa * float(np.mean(1.0 / G)) ** 2 / (4 * len(G))
+            L = options.inductance or options.kappa * float(np.square(np.mean(1.0 / G))) / (4 * len(G))
         C = 1.0 + options.inertia * (enrolled - len(G))
         if not (np.isfinite(G).all() and L > 0 and math.isfinite(L)):
             raise NonFiniteError(

@@ -1,7 +1,7 @@
 """The central solve in reduced coordinates: the same steps on a small coefficient matrix.
 
 The state of the circuit is kept as coefficients over the slots of a `Basis`: a row per active
-flow and one for x_c - x_c_start. A step is one LU solve on a few dozen columns, whatever d is,
+flow and one for x_c - x_c_start. A step is one small solve on a few dozen columns, whatever d is,
 and the cost of a round no longer grows with the number of steps. `Solution.central` is one
 weighted sum of rows and is ready before `Solution.flows` has rewritten the flows.
 """
@@ -79,9 +79,13 @@ class Reduced:
             errors[a] = dt / (2 * c.C) * (after.flows.sum(0) - state.flows.sum(0))
             return after, float(norm(errors).max())
 
-        end, steps = integrate(attempt, _State(np.zeros(basis.slots), flows_k), c.T, level, options)
-        slope = (end.flows.sum(0) + S) / c.C
-        return Solution(basis, end, steps, rate=float(basis.rms(slope[None, :])[0]))
+        with np.errstate(over="ignore", invalid="ignore"):  # the checks inside say it in words
+            end, steps = integrate(attempt, _State(np.zeros(basis.slots), flows_k), c.T, level, options)
+            slope = (end.flows.sum(0) + S) / c.C
+            total = (end.flows - flows_k).sum(0)
+            total[basis.total_slot] += 1.0
+            basis.require_room(np.vstack([end.flows, total, end.x_c]))
+            return Solution(basis, end, steps, rate=float(basis.rms(slope[None, :])[0]))
 
 
 def _coefficients(

@@ -34,6 +34,7 @@ from fedecado.server.rounds.events import (
     UpdateArrived,
 )
 from fedecado.server.rounds.rules import Rules, Target
+from fedecado.server.rounds.snapshot import timers
 from fedecado.server.rounds.waiting import describe
 
 __all__ = [
@@ -64,4 +65,5 @@ __all__ = [
     "TaskFailed",
     "UpdateArrived",
     "describe",
+    "timers",
 ]

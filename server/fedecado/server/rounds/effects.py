@@ -15,7 +15,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Tell the client its update counts; a duplicate counted before."""
+    """Tell the client its update counts; a duplicate counted before, and there is nothing to keep."""
 
     task: int
     client: str
@@ -42,7 +42,10 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class StartTimer:
-    """Report `DeadlinePassed(round)` or, with a task, `LeaseExpired(task)` after some seconds."""
+    """Report `DeadlinePassed(round)` or, with a task, `LeaseExpired(task)` after some seconds.
+
+    For the rest after a failed task, `task` is a number of its own.
+    """
 
     seconds: float
     round: int

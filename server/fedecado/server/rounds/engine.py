@@ -1,8 +1,9 @@
 """The engine: one method takes an event and returns the effects.
 
-A task is `running` while the round waits for it and `overdue` when it no longer does: the lease
-ran out, the deadline passed or the client went away. An overdue update that still arrives joins the
-round then open, with the version it really started from. A task is `ready` once its update counts.
+A task is `running` while the round waits for it, `away` while its client is disconnected, and
+`overdue` once its time is over: its lease ran out, the deadline passed or its round closed. An overdue
+update that still arrives joins the round then open, with the version it really started from. A task is
+`ready` once its update counts.
 
 In `stream` mode a client whose update is already in the open round gets its next task when that
 round closes, not before: training again from a version it has just trained on adds nothing new, and a
@@ -10,57 +11,38 @@ round holds at most one update per client.
 """
 
 import random
-from collections import Counter
-from dataclasses import dataclass
-from typing import Literal, assert_never
+from collections.abc import Collection
+from typing import Any, Self, assert_never
 
 from fedecado.common.errors import RoundError
 from fedecado.server.rounds import effects as do
 from fedecado.server.rounds import events as on
 from fedecado.server.rounds.effects import Effect
 from fedecado.server.rounds.events import Event
+from fedecado.server.rounds.ledger import Ledger, Task
 from fedecado.server.rounds.roster import Roster
 from fedecado.server.rounds.rules import Rules
 
-Phase = Literal["running", "overdue", "ready"]
-
-
-@dataclass(slots=True)
-class Task:
-    """A piece of work handed to a client."""
-
-    client: str
-    version: int
-    round: int
-    weight: float
-    """w_i as it was when the task was handed out."""
-    phase: Phase = "running"
-
 
 class Engine:
-    """The state machine of one run."""
+    """The state machine of one run; its attributes are there to be read."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.roster = Roster()
-        self.tasks: dict[int, Task] = {}
+        self.ledger = Ledger()
         self.round = 0
         """The open round, counted from 1; 0 before the first."""
-        self.version = 0
+        self.open = False
+        """Whether a round is collecting updates."""
+        self.late = False
+        """Whether the open round's deadline has passed."""
+        self.draws = 0
+        """How often the open round has handed out tasks."""
+        self.resting: dict[int, str] = {}
+        """Clients that rest after a failed task, by the number of the timer."""
         self.paused = False
         self.finished: str | None = None
-        self.ready: list[int] = []
-        """Tasks whose updates are in, by arrival."""
-        self.closing: tuple[int, ...] = ()
-        """Tasks of the round being aggregated."""
-        self._open = False
-        self._late = False
-        self._asked: set[str] = set()
-        self._running: set[int] = set()
-        self._resting: dict[int, str] = {}
-        self._next_task = 0
-        self._draws = 0
-        self._users: Counter[int] = Counter()
         self._out: list[Effect] = []
 
     def handle(self, event: Event) -> list[Effect]:
@@ -69,7 +51,21 @@ class Engine:
         self._dispatch(event)
         if not self.finished:
             self._advance()
+        self._out += [do.DropVersion(version) for version in self.ledger.take_unused()]
         return self._out
+
+    @classmethod
+    def restore(cls, rules: Rules, snapshot: dict[str, Any]) -> Self:
+        """An engine that goes on where the one that was saved stood."""
+        from fedecado.server.rounds.snapshot import load  # it imports this module
+
+        return load(cls(rules), snapshot)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything but the rules, as plain values that JSON can hold."""
+        from fedecado.server.rounds.snapshot import dump  # it imports this module
+
+        return dump(self)
 
     @property
     def enrolled(self) -> int:
@@ -77,18 +73,28 @@ class Engine:
         return len(self.roster)
 
     @property
-    def open(self) -> bool:
-        """Whether a round is collecting updates."""
-        return self._open
+    def version(self) -> int:
+        """The newest version."""
+        return self.ledger.version
 
     @property
-    def late(self) -> bool:
-        """Whether the open round's deadline has passed."""
-        return self._late
+    def tasks(self) -> dict[int, Task]:
+        """Open tasks, and those whose updates are not yet aggregated."""
+        return self.ledger.tasks
+
+    @property
+    def ready(self) -> Collection[int]:
+        """Tasks whose updates are in, by arrival."""
+        return self.ledger.ready.keys()
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        """Tasks of the round being aggregated."""
+        return self.ledger.closing
 
     def running(self) -> list[int]:
         """Tasks that the open round waits for."""
-        return sorted(self._running)
+        return sorted(self.ledger.running)
 
     def _dispatch(self, event: Event) -> None:  # noqa: PLR0912 - one case per event
         match event:
@@ -110,9 +116,9 @@ class Engine:
             case on.Aggregated(rate):
                 self._aggregated(rate)
             case on.Discarded():
-                self._discarded()
+                self._let_go()
             case on.Measured(version, metrics):
-                if self.rules.target and not self.finished and self.rules.target.reached(metrics):
+                if self.rules.target and self.rules.target.reached(metrics):
                     value = metrics[self.rules.target.metric]
                     self._finish(f"version {version} reached {self.rules.target.metric} {value:g}")
             case on.Paused():
@@ -125,214 +131,172 @@ class Engine:
                 assert_never(event)
 
     def _returned(self, client: str, tasks: tuple[int, ...]) -> None:
-        held = self.roster[client].task
-        if held is not None and held in tasks:
-            self._set_phase(held, "running")
+        record = self.roster[client]
+        for task in dict.fromkeys(tasks):
+            if task == record.last_done:
+                self._out.append(do.Accept(task, client, duplicate=True))
+            elif task != record.task:
+                self._out.append(do.Cancel(task, client, f"task {task} is no longer open"))
+        if record.task is not None and record.task in tasks:
+            if self.tasks[record.task].phase == "away":
+                self.ledger.move(record.task, "running")
             return
-        if held is not None:
-            self._release(held)
-        if all(self.tasks[task].client != client for task in self.ready):
-            self._asked.discard(client)
+        if record.task is not None:
+            self._release(record.task)
+        last = self.roster.asked.get(client)
+        if last not in self.tasks and last not in self.resting:
+            self.roster.ask_again(client)
 
     def _disconnected(self, client: str) -> None:
         held = self.roster[client].task
         self.roster.disconnect(client)
-        if held is not None:
-            self._overdue(held)
+        if held in self.ledger.running:
+            self.ledger.move(held, "away")
 
     def _left(self, client: str) -> None:
         held = self.roster[client].task
         if held is not None:
             self._release(held)
-        for task in [task for task in self.ready if self.tasks[task].client == client]:
-            self.ready.remove(task)
-            self._forget(task)
+        last = self.roster.asked.get(client)
+        if last in self.ledger.ready:
+            self.ledger.forget(last)
+        elif last in self.resting:
+            del self.resting[last]
         self.roster.remove(client)
 
     def _update(self, client: str, task: int) -> None:
         record = self.roster[client]
-        if task <= record.last_done:
+        if task == record.last_done:
             self._out.append(do.Accept(task, client, duplicate=True))
-        elif task not in self.tasks or self.tasks[task].client != client:
+        elif self.finished:
+            self._out.append(do.Refuse(task, client, f"the run is over: {self.finished}"))
+        elif task != record.task:
             behind = f"it may be more than {self.rules.max_staleness} versions behind, or was cancelled"
             self._out.append(do.Refuse(task, client, f"task {task} is not open for {client!r}; {behind}"))
-        elif self.finished:
-            self._release(task)
-            self._out.append(do.Refuse(task, client, f"the run is over: {self.finished}"))
         else:
-            self._set_phase(task, "ready")
+            self.ledger.move(task, "ready")
+            self.roster.ask(client, task)
             self.roster.occupy(client, None)
             record.last_done = task
-            self._asked.add(client)
-            self.ready.append(task)
             self._out.append(do.Accept(task, client))
 
     def _failed(self, client: str, task: int) -> None:
         if self.roster[client].task != task:
             return
+        # The rest has a number of its own, for the failed task's lease may end during it.
+        rest = self.ledger.number()
+        self.resting[rest] = client
+        self.roster.ask(client, rest)
         self._release(task)
-        self._resting[task] = client
-        self._out.append(do.StartTimer(self.rules.retry, self.round, task))
+        self._start_timer(self.rules.retry, rest)
 
-    def _expired(self, task: int) -> None:
-        if task in self._resting:
-            self._asked.discard(self._resting.pop(task))
+    def _expired(self, number: int) -> None:
+        client = self.resting.pop(number, None)
+        if client is None:
+            self._overdue(number)
         else:
-            self._overdue(task)
+            self.roster.ask_again(client)
 
     def _overdue(self, task: int) -> None:
-        if task in self._running:
-            self._set_phase(task, "overdue")
+        if task in self.tasks and self.tasks[task].phase != "ready":
+            self.ledger.move(task, "overdue")
 
-    def _deadline(self, number: int) -> None:
-        if not self._open or number != self.round:
-            return
-        self._late = True
+    def _all_overdue(self) -> None:
         if self.rules.mode == "rounds":
-            for task in self.running():
+            for task in self.tasks:
                 self._overdue(task)
 
-    def _aggregated(self, rate: float) -> None:
-        if not self.closing:
-            raise RoundError("no round is being aggregated")
-        done, self.closing = self.closing, ()
-        self.version += 1
-        self._users[self.version] += 1
-        for task in done:
-            self._forget(task)
-        self._unuse(self.version - 1)
-        for task, record in list(self.tasks.items()):
-            if record.phase != "ready" and record.version < self.version - self.rules.max_staleness:
-                self._cancel(task, f"version {record.version} is too old")
-        if self.finished:
-            return
-        rules = self.rules
-        if rules.rest_tolerance is not None and rate < rules.rest_tolerance:
-            self._finish(f"at rest: ‖dx_c/dt‖ = {rate:.3g} is below {rules.rest_tolerance:g}")
-        elif rules.max_rounds is not None and self.round >= rules.max_rounds:
-            self._finish(f"all {rules.max_rounds} rounds are done")
+    def _deadline(self, number: int) -> None:
+        if self.open and number == self.round:
+            self.late = True
+            self._all_overdue()
 
-    def _discarded(self) -> None:
+    def _aggregated(self, rate: float) -> None:
+        self._let_go()
+        self.ledger.publish()
+        self._cancel_before(self.version - self.rules.max_staleness, "its version is too old")
+        rest = self.rules.rest_tolerance
+        if rest is not None and rate < rest:
+            self._finish(f"at rest: ‖dx_c/dt‖ = {rate:.3g} is below {rest:g}")
+
+    def _let_go(self) -> None:
+        """Part with the updates of the round that was aggregated or given up."""
         if not self.closing:
-            raise RoundError("no round is being aggregated")
-        done, self.closing = self.closing, ()
-        for task in done:
-            self._forget(task)
+            raise RoundError("no round is being aggregated; report this once after each CloseRound")
+        self.ledger.forget_closed()
 
     def _finish(self, reason: str) -> None:
         if self.finished:
             return
-        self.finished, self._open = reason, False
-        for task, record in list(self.tasks.items()):
-            if record.phase != "ready":
-                self._cancel(task, "the run is over")
+        self.finished, self.open = reason, False
+        self._cancel_before(self.version + 1, "the run is over")
         self._out.append(do.Finish(reason))
 
     def _advance(self) -> None:
         """Open, fill and close rounds as far as the rules allow."""
-        if not self._open and not self.closing:
+        if not self.open and not self.closing:
             self._open_round()
-        if self._open:
+        if self.open:
             self._hand_out()
-            if self._may_close():
+            complete = self.rules.complete(self.enrolled, len(self.ledger.running), len(self.ready))
+            if complete or (self.late and len(self.ready) >= self.rules.min_updates):
                 self._close()
 
     def _open_round(self) -> None:
+        if self.rules.max_rounds is not None and self.round >= self.rules.max_rounds:
+            self._finish(f"all {self.rules.max_rounds} rounds are done")
+            return
         if self.paused or self.roster.connected < self.rules.min_clients:
             return
-        if self.version == 0 and not self._users:
-            self._users[0] = 1
         self.round += 1
-        self._open, self._late, self._draws = True, False, 0
-        self._asked = {self.tasks[task].client for task in self.ready}
-        self._start_deadline()
+        self.open, self.late, self.draws = True, False, 0
+        self.resting = {}
+        self.roster.start_round({self.tasks[task].client: task for task in self.ready})
+        self._start_timer(self.rules.deadline)
 
-    def _start_deadline(self) -> None:
-        if self.rules.deadline is not None:
-            self._out.append(do.StartTimer(self.rules.deadline, self.round))
+    def _start_timer(self, seconds: float | None, number: int | None = None) -> None:
+        if seconds is not None:
+            self._out.append(do.StartTimer(seconds, self.round, number))
 
     def _hand_out(self) -> None:
-        """Give tasks to a seeded sample of the free clients, as many as are wanted now."""
-        missing = 0 if self.paused else self._missing()
-        free = sorted(self.roster.free - self._asked) if missing > 0 else []
-        if not free:
+        """Give tasks to a seeded sample of the idle clients, as many as are wanted now."""
+        idle = self.roster.idle
+        missing = self.rules.missing(
+            self.enrolled, len(self.ledger.running), len(self.ready), first=self.draws == 0
+        )
+        if self.paused or not idle or missing <= 0:
             return
-        draw = random.Random(f"{self.rules.seed}/{self.round}/{self._draws}")
-        self._draws += 1
-        if self._late and self.rules.mode == "rounds":
+        draw = random.Random(f"{self.rules.seed}/{self.round}/{self.draws}")
+        self.draws += 1
+        if self.late and self.rules.mode == "rounds":
             # Replacements after the deadline get as much time as the first ones had.
-            self._late = False
-            self._start_deadline()
-        for client in sorted(draw.sample(free, min(missing, len(free)))):
+            self.late = False
+            self._start_timer(self.rules.deadline)
+        for client in sorted(draw.sample(idle, min(missing, len(idle)))):
             self._assign(client)
 
-    def _missing(self) -> int:
-        running = len(self._running)
-        if self.rules.mode == "stream":
-            return self.rules.wanted(self.enrolled) - running
-        if self._draws == 0:
-            return self.rules.wanted(self.enrolled)
-        # Later draws only replace what a round cannot close without.
-        return self.rules.min_updates - running - len(self.ready)
-
     def _assign(self, client: str) -> None:
-        task, self._next_task = self._next_task, self._next_task + 1
-        self.tasks[task] = Task(client, self.version, self.round, self.roster.weight(client))
-        self._running.add(task)
+        task = self.ledger.number()
+        self.ledger.put(task, Task(client, self.version, self.round, self.roster.weight(client)))
+        self.roster.ask(client, task)
         self.roster.occupy(client, task)
-        self._asked.add(client)
-        self._users[self.version] += 1
         self._out.append(do.Assign(task, client, self.version, self.round))
-        if self.rules.lease is not None:
-            self._out.append(do.StartTimer(self.rules.lease, self.round, task))
-
-    def _may_close(self) -> bool:
-        arrived = len(self.ready)
-        if arrived < self.rules.min_updates:
-            return False
-        target = self._target()
-        return self._late or not self._running or (target is not None and arrived >= target)
-
-    def _target(self) -> int | None:
-        """The number of updates that closes the round; none means all that are running."""
-        if self.rules.target_updates is not None:
-            return self.rules.target_updates
-        if self.rules.mode == "stream":
-            return max(self.rules.min_updates, self.rules.wanted(self.enrolled) // 2)
-        return None
+        self._start_timer(self.rules.lease, task)
 
     def _close(self) -> None:
-        self._open = False
-        self.closing, self.ready = tuple(self.ready), []
-        if self.rules.mode == "rounds":
-            for task in self.running():
-                self._overdue(task)
-        self._out.append(do.CloseRound(self.round, self.closing))
+        self.open = False
+        self._out.append(do.CloseRound(self.round, self.ledger.close()))
+        self._all_overdue()
 
-    def _cancel(self, task: int, reason: str) -> None:
-        client = self.tasks[task].client
-        if self.roster[client].connected:
-            self._out.append(do.Cancel(task, client, reason))
-        self._release(task)
+    def _cancel_before(self, version: int, reason: str) -> None:
+        """Take back open tasks that started from older versions."""
+        for task, record in list(self.tasks.items()):
+            if record.phase != "ready" and record.version < version:
+                if self.roster[record.client].connected:
+                    self._out.append(do.Cancel(task, record.client, reason))
+                self._release(task)
 
     def _release(self, task: int) -> None:
         """Take back a task whose update will not count."""
         self.roster.occupy(self.tasks[task].client, None)
-        self._forget(task)
-
-    def _set_phase(self, task: int, phase: Phase) -> None:
-        self.tasks[task].phase = phase
-        if phase == "running":
-            self._running.add(task)
-        else:
-            self._running.discard(task)
-
-    def _forget(self, task: int) -> None:
-        self._running.discard(task)
-        self._unuse(self.tasks.pop(task).version)
-
-    def _unuse(self, version: int) -> None:
-        self._users[version] -= 1
-        if self._users[version] == 0:
-            del self._users[version]
-            self._out.append(do.DropVersion(version))
+        self.ledger.forget(task)

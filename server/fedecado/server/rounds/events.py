@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """A client joined the run or came back; `tasks` are those it works on or holds results of."""
+    """A client joined the run or came back; `tasks` are those it works on or holds results of.
+
+    It is told `Accept` (a duplicate) or `Cancel` for each task it need not deliver, before any `Assign`.
+    """
 
     client: str
     samples: int

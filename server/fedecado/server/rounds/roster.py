@@ -1,5 +1,7 @@
-"""The enrolled clients: their weights, and who is free to work."""
+"""The enrolled clients: their weights, and who can be asked."""
 
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedecado.common.errors import RoundError
@@ -13,16 +15,21 @@ class Client:
     connected: bool = True
     task: int | None = None
     """The task it works on, or that it may still deliver after a break."""
-    last_done: int = -1
-    """The newest task whose update counted; task ids only grow, so older ones are duplicates."""
+    last_done: int | None = None
+    """The newest task whose update counted. A client has one open task at a time, so only this one can
+    honestly be sent again."""
 
 
 class Roster:
-    """Enrolled clients by id; the free ones (connected, without a task) are kept at hand."""
+    """Enrolled clients by id; those who can be asked now are kept sorted, so that a seeded draw from
+    them depends on nothing else and costs no sorting."""
 
     def __init__(self) -> None:
         self.clients: dict[str, Client] = {}
-        self.free: set[str] = set()
+        self.idle: list[str] = []
+        """Connected, without a task and not asked in this round."""
+        self.asked: dict[str, int] = {}
+        """The last task that a client had in the open round, or the rest after it; it is not asked again."""
         self.connected = 0
         self._samples = 0
 
@@ -52,12 +59,29 @@ class Roster:
 
     def remove(self, client: str) -> None:
         self._connect(client, False)
+        self.asked.pop(client, None)
         self._samples -= self.clients.pop(client).samples
 
     def occupy(self, client: str, task: int | None) -> None:
         """Note what the client works on; none frees it."""
         self[client].task = task
         self._refresh(client)
+
+    def ask(self, client: str, task: int) -> None:
+        """Note that the client had its turn in this round."""
+        self.asked[client] = task
+        self._refresh(client)
+
+    def ask_again(self, client: str) -> None:
+        """Let the client have another turn in this round."""
+        self.asked.pop(client, None)
+        self._refresh(client)
+
+    def start_round(self, asked: Mapping[str, int]) -> None:
+        """Let everyone have a turn but those whose updates the round already holds."""
+        before, self.asked = self.asked, dict(asked)
+        for client in before.keys() | asked.keys():
+            self._refresh(client)
 
     def weight(self, client: str) -> float:
         """w_i: the client's samples over the mean of all enrolled clients."""
@@ -71,7 +95,10 @@ class Roster:
 
     def _refresh(self, client: str) -> None:
         record = self.clients[client]
-        if record.connected and record.task is None:
-            self.free.add(client)
-        else:
-            self.free.discard(client)
+        idle = record.connected and record.task is None and client not in self.asked
+        at = bisect_left(self.idle, client)
+        listed = at < len(self.idle) and self.idle[at] == client
+        if idle and not listed:
+            self.idle.insert(at, client)
+        elif listed and not idle:
+            del self.idle[at]

@@ -70,9 +70,9 @@ class Rules:
     def __post_init__(self) -> None:
         require = _require
         require(self.mode in get_args(Mode), "mode", self.mode, "'rounds' or 'stream'")
-        whole = isinstance(self.active, int) and not isinstance(self.active, bool)
+        whole = isinstance(self.active, int)
         require(
-            self.active >= 1 if whole else 0 < self.active <= 1,
+            not isinstance(self.active, bool) and (self.active >= 1 if whole else 0 < self.active <= 1),
             "active",
             self.active,
             "a count of 1 or more, or a fraction in (0, 1]",
@@ -86,9 +86,10 @@ class Rules:
                 self.target_updates,
                 f"at least min_updates ({self.min_updates})",
             )
-        for name in ("deadline", "lease", "retry", "rest_tolerance"):
+        for name in ("deadline", "lease", "rest_tolerance"):
             value = getattr(self, name)
             require(value is None or 0 < value < math.inf, name, value, "positive, or none")
+        require(0 < self.retry < math.inf, "retry", self.retry, "positive")
         require(self.max_staleness >= 0, "max_staleness", self.max_staleness, "0 or more")
         require(self.max_rounds is None or self.max_rounds >= 1, "max_rounds", self.max_rounds, "1 or more")
 
@@ -97,6 +98,23 @@ class Rules:
         if isinstance(self.active, int):
             return self.active
         return max(1, round(self.active * enrolled))
+
+    def missing(self, enrolled: int, running: int, arrived: int, *, first: bool) -> int:
+        """How many more tasks an open round should hand out; `first` if it has handed out none."""
+        if self.mode == "stream":
+            return self.wanted(enrolled) - running
+        # Later draws only replace what a round cannot close without.
+        needed = self.min_updates - running - arrived
+        return max(self.wanted(enrolled), needed) if first else needed
+
+    def complete(self, enrolled: int, running: int, arrived: int) -> bool:
+        """Whether a round closes before its deadline."""
+        if arrived < self.min_updates:
+            return False
+        target = self.target_updates
+        if target is None and self.mode == "stream":
+            target = self.wanted(enrolled) // 2
+        return running == 0 or (target is not None and arrived >= target)
 
 
 def _require(holds: bool, name: str, value: object, allowed: str) -> None:

@@ -1,6 +1,9 @@
 """What the engine waits for, in words."""
 
+from collections.abc import Iterable
+
 from fedecado.server.rounds.engine import Engine
+from fedecado.server.rounds.ledger import Phase
 
 NAMED = 5
 """At most so many clients are named; the rest are counted."""
@@ -30,23 +33,30 @@ def _progress(engine: Engine) -> str:
     if engine.late:
         said.append("the deadline has passed")
     waited = [engine.tasks[task].client for task in engine.running()]
-    overdue = [task.client for task in engine.tasks.values() if task.phase == "overdue"]
     if waited:
         said.append(f"waiting for {_names(waited)}")
-    if overdue:
-        said.append(f"{_names(overdue)} overdue or away, welcome when back")
-    if not waited and engine.paused:
+    if away := _clients(engine, "away"):
+        said.append(f"{_names(away)} away with a task")
+    if overdue := _clients(engine, "overdue"):
+        said.append(f"{_names(overdue)} overdue, still welcome")
+    if engine.resting:
+        said.append(f"{_names(engine.resting.values())} resting after a failed task")
+    if engine.paused:
         said.append("paused, so no new task is handed out")
     elif not waited:
         said.append("waiting for a client that is free to work")
     return "; ".join(said)
 
 
+def _clients(engine: Engine, phase: Phase) -> list[str]:
+    return [task.client for task in engine.tasks.values() if task.phase == phase]
+
+
 def _updates(count: int) -> str:
     return f"{count} update{'' if count == 1 else 's'}"
 
 
-def _names(clients: list[str]) -> str:
+def _names(clients: Iterable[str]) -> str:
     named = sorted(clients)
     shown = ", ".join(named[:NAMED])
     return shown if len(named) <= NAMED else f"{shown} and {len(named) - NAMED} more"

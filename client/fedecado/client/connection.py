@@ -1,0 +1,161 @@
+"""One stream to a coordinator, from Hello to its end: bytes between gRPC and the session.
+
+grpc.aio drops what a client's deserializer raises, so messages are parsed here from raw bytes.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import grpc
+
+from fedecado.client.effects import Effect, Ending, HangUp, Retry, Send
+from fedecado.client.session import Session
+from fedecado.common.errors import ProtocolError
+from fedecado.common.timeouts import Timeouts
+from fedecado.common.transport import channel_options
+from fedecado.common.wire import encode, parse_coordinator_message, serialize_message
+from fedecado.v1.session_pb2 import WorkerMessage
+
+logger = logging.getLogger(__name__)
+
+_METHOD: Final = "/fedecado.v1.SessionService/Session"
+
+Call = Any  # grpc.aio.StreamStreamCall; its stubs do not know a method without a deserializer
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the coordinator is."""
+
+    target: str
+    timeouts: Timeouts
+
+    @asynccontextmanager
+    async def stream(self) -> AsyncIterator[Call]:
+        """A new channel with one call on it.
+
+        A channel that failed answers from memory until its own backoff is over; a new one really tries.
+        """
+        options = [
+            *channel_options(self.timeouts),
+            # Despite its name this is also the time that a connection has to come up.
+            ("grpc.min_reconnect_backoff_ms", round(1000 * self.timeouts.hello)),
+        ]
+        async with grpc.aio.insecure_channel(self.target, options=options) as channel:
+            call: Call = channel.stream_stream(
+                _METHOD, request_serializer=serialize_message, response_deserializer=None
+            )()
+            try:
+                yield call
+            finally:
+                call.cancel()
+
+
+@final
+class Connection:
+    """Carries a session over one stream; `perform` is given the effects that are not for the line."""
+
+    def __init__(
+        self,
+        session: Session,
+        timeouts: Timeouts,
+        stopping: asyncio.Event,
+        perform: Callable[[list[Effect]], None],
+    ) -> None:
+        self._session, self._timeouts = session, timeouts
+        self._stopping, self._perform = stopping, perform
+        self._outbox: asyncio.Queue[Send | HangUp] = asyncio.Queue()
+        self._welcomed_at: float | None = None
+
+    @property
+    def stood(self) -> float:
+        """Seconds since the welcome; 0 without one."""
+        return 0.0 if self._welcomed_at is None else asyncio.get_running_loop().time() - self._welcomed_at
+
+    def put(self, item: Send | HangUp) -> None:
+        """Queue something to be sent. Progress may be dropped, and is while the line is busy."""
+        busy = not self._outbox.empty()
+        if busy and isinstance(item, Send) and item.message.WhichOneof("content") == "progress":
+            return
+        self._outbox.put_nowait(item)
+
+    async def run(self, address: Address) -> Ending:
+        """Talk until either side ends it or the line breaks."""
+        reason = "the coordinator closed the stream"
+        try:
+            async with asyncio.timeout(None) as limit, address.stream() as call, asyncio.TaskGroup() as group:
+                self._perform(self._session.opened())
+                beside = [group.create_task(self._write(call)), group.create_task(self._hang_up(limit))]
+                await self._read(call)
+                for task in beside:
+                    task.cancel()
+        except* (grpc.aio.AioRpcError, ProtocolError, TimeoutError) as errors:
+            reason = _describe(errors)
+        return self._session.ending or Retry(reason)
+
+    async def _read(self, call: Call) -> None:
+        session = self._session
+        while session.ending is None or self._stopping.is_set():
+            data = await self._next(call)
+            if data is grpc.aio.EOF:
+                return
+            self._perform(session.received(parse_coordinator_message(data)))
+            if session.welcomed and self._welcomed_at is None:
+                self._welcomed_at = asyncio.get_running_loop().time()
+
+    async def _next(self, call: Call) -> Any:
+        # Between tasks the coordinator may be silent for ever; keepalive tells whether it is there.
+        session, timeouts = self._session, self._timeouts
+        limit = timeouts.hello if not session.welcomed else timeouts.stall if session.receiving else None
+        try:
+            async with asyncio.timeout(limit):
+                return await call.read()
+        except TimeoutError as error:
+            what = "the rest of a transfer" if session.welcomed else "an answer to Hello"
+            raise ProtocolError(f"waited {limit:g} s for {what} from the coordinator") from error
+
+    async def _write(self, call: Call) -> None:
+        while isinstance(item := await self._outbox.get(), Send):
+            for message in self._messages(item):
+                try:
+                    async with asyncio.timeout(self._timeouts.stall):
+                        await call.write(message)
+                except TimeoutError as error:
+                    raise ProtocolError(
+                        f"the coordinator took nothing in for {self._timeouts.stall:g} s"
+                    ) from error
+                except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                    return  # the call is over; the reader learns why, after what is still to be read
+        with suppress(asyncio.InvalidStateError):  # the coordinator may have ended the call by now
+            await call.done_writing()
+
+    def _messages(self, send: Send) -> Iterator[WorkerMessage | bytes]:
+        yield send.message
+        if send.vector is not None:
+            for frame in encode(send.vector):
+                if not self._session.wants(send):
+                    return
+                yield frame
+
+    async def _hang_up(self, limit: asyncio.Timeout) -> None:
+        """When the worker is to stop: say goodbye, and wait for the end no longer than allowed."""
+        await self._stopping.wait()
+        self._perform(self._session.stop())
+        # The other half of the time is for the thread that trains.
+        drain = self._timeouts.drain / 2 if self._session.welcomed else 0.0
+        limit.reschedule(asyncio.get_running_loop().time() + drain)
+
+
+def _describe(errors: BaseException) -> str:
+    """The first error that a group holds, in words."""
+    while isinstance(errors, BaseExceptionGroup):
+        errors = errors.exceptions[0]
+    if isinstance(errors, grpc.aio.AioRpcError):
+        # Of several addresses gRPC tells at length that all failed, and then how the last one did.
+        details = (errors.details() or "no details").rpartition("last error: ")[2]
+        return f"{errors.code().name.lower().replace('_', ' ')}: {details}"
+    return str(errors) or "timed out"

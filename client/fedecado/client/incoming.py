@@ -1,0 +1,47 @@
+"""The transfers behind an Assign or an Evaluate, gathered into a piece of work."""
+
+from typing import final
+
+import numpy as np
+
+from fedecado.client.work import Measuring, Training, Work
+from fedecado.common.errors import ProtocolError
+from fedecado.common.layout import Layout, Vector
+from fedecado.common.wire import BulkChunk, Receiver
+from fedecado.v1.session_pb2 import Assign, Evaluate
+from fedecado.v1.transfer_pb2 import Trailer
+
+
+@final
+class Incoming:
+    """One header and what follows it; after an error it is of no use any more."""
+
+    def __init__(self, header: Assign | Evaluate, layout: Layout) -> None:
+        self.header, self._layout = header, layout
+        self._drift_bytes = header.drift_bytes if isinstance(header, Assign) else 0
+        whole, drift = layout.nbytes, layout.parameters * np.dtype(layout.dtype).itemsize
+        if header.state_bytes != whole or self._drift_bytes not in (0, drift):
+            raise ProtocolError(
+                f"task {header.task_id} announces a state of {header.state_bytes} bytes and a drift of "
+                f"{self._drift_bytes}, this model has {whole} and {drift}; all peers must build the same one"
+            )
+        self._receiver = self._expect(whole)
+        self._state: Vector | None = None
+
+    def add(self, chunk: BulkChunk) -> None:
+        self._receiver.add(chunk)
+
+    def finish(self, trailer: Trailer) -> Work | None:
+        """The work, or None while its drift is still to come."""
+        vector = self._receiver.finish(trailer)
+        if isinstance(self.header, Evaluate):
+            return Measuring(self.header, vector)
+        if self._state is not None:
+            return Training(self.header, self._state, vector)
+        if not self._drift_bytes:
+            return Training(self.header, vector, None)
+        self._state, self._receiver = vector, self._expect(self._drift_bytes)
+        return None
+
+    def _expect(self, nbytes: int) -> Receiver:
+        return Receiver(nbytes, self._layout.dtype, max_bytes=nbytes)

@@ -1,0 +1,130 @@
+"""The messages a worker sends, made from plain values, and its log lines about them."""
+
+import logging
+
+from fedecado.client.effects import Send
+from fedecado.client.work import Failed, Identity, Measured, Outcome, Profile, Trained, Work
+from fedecado.v1 import PROTOCOL_MAJOR, PROTOCOL_MINOR
+from fedecado.v1.session_pb2 import (
+    Acknowledge,
+    Evaluation,
+    Hello,
+    InitialState,
+    Progress,
+    ProtocolVersion,
+    Refused,
+    Role,
+    TaskFailed,
+    Update,
+    WorkerMessage,
+)
+
+
+def hello(identity: Identity, profile: Profile, curvature: float | None) -> Hello:
+    """What is the same in every Hello of a process, but for the curvature."""
+    return Hello(
+        protocol=ProtocolVersion(major=PROTOCOL_MAJOR, minor=PROTOCOL_MINOR),
+        worker_id=identity.worker_id,
+        incarnation=identity.incarnation,
+        role=Role.ROLE_TRAINER if identity.role == "trainer" else Role.ROLE_EVALUATOR,
+        software_version=identity.software,
+        layout_json=profile.layout.to_json(),
+        layout_digest=profile.layout.digest,
+        samples=profile.samples,
+        curvature=curvature,
+        device=profile.device,
+        description=identity.description,
+    )
+
+
+def initial_state(profile: Profile) -> Send:
+    header = InitialState(layout_digest=profile.layout.digest, state_bytes=profile.initial.nbytes)
+    return Send(WorkerMessage(initial_state=header), profile.initial)
+
+
+def progress(task: int, done: int, total: int, loss: float | None) -> WorkerMessage:
+    return WorkerMessage(progress=Progress(task_id=task, steps_done=done, steps_total=total, loss=loss))
+
+
+def failure(task: int, failed: Failed) -> WorkerMessage:
+    return WorkerMessage(
+        task_failed=TaskFailed(
+            task_id=task,
+            exception_type=failed.type,
+            message=failed.message,
+            traceback=failed.traceback,
+        )
+    )
+
+
+def result(work: Work, outcome: Outcome, digest: str) -> Send:
+    """What is sent for a piece of work that has come to its end."""
+    task = work.header.task_id
+    match outcome:
+        case Trained():
+            return Send(WorkerMessage(update=_update(work, outcome, digest)), outcome.state, task)
+        case Measured():
+            evaluation = Evaluation(
+                task_id=task,
+                model_version=work.header.model_version,
+                metrics=outcome.metrics,
+                samples=outcome.samples,
+                seconds=outcome.seconds,
+            )
+            return Send(WorkerMessage(evaluation=evaluation), task=task)
+        case Failed():
+            return Send(failure(task, outcome))
+
+
+def _update(work: Work, trained: Trained, digest: str) -> Update:
+    return Update(
+        task_id=work.header.task_id,
+        model_version=work.header.model_version,
+        window=trained.window,
+        weight=trained.weight,
+        curvature=trained.curvature,
+        steps=trained.steps,
+        samples_seen=trained.samples_seen,
+        loss_before=trained.loss_before,
+        loss_after=trained.loss_after,
+        layout_digest=digest,
+        state_bytes=trained.state.nbytes,
+        training_seconds=trained.seconds,
+    )
+
+
+def describe(task: int, outcome: Outcome) -> tuple[int, str]:
+    """Level and text of the log line about an outcome."""
+    match outcome:
+        case Trained():
+            text = f"finished {outcome.steps} steps in {outcome.seconds:.2f} s"
+            if outcome.loss_before is not None and outcome.loss_after is not None:
+                text += f", loss {outcome.loss_before:.4g} -> {outcome.loss_after:.4g}"
+        case Measured():
+            scores = ", ".join(f"{name} {value:.4g}" for name, value in outcome.metrics.items())
+            text = f"measured {scores} in {outcome.seconds:.2f} s"
+        case Failed():
+            return (
+                logging.ERROR,
+                f"task {task} failed: {outcome.type}: {outcome.message}\n{outcome.traceback}",
+            )
+    return logging.INFO, f"task {task} {text}"
+
+
+def verdict(answer: Acknowledge) -> tuple[int, str]:
+    """Level and text of the log line about an acknowledgement."""
+    match answer.outcome:
+        case Acknowledge.OUTCOME_ACCEPTED:
+            return logging.INFO, "accepted"
+        case Acknowledge.OUTCOME_DUPLICATE:
+            return logging.INFO, "was there before"
+    return logging.WARNING, f"refused: {why(answer)}"
+
+
+def why(message: Acknowledge | Refused) -> str:
+    """The coordinator's words, or else the name of its reason; a later protocol may have more of them."""
+    if message.message:
+        return message.message
+    enum = Acknowledge.Reason if isinstance(message, Acknowledge) else Refused.Reason
+    names = {number: name for name, number in enum.items()}
+    return names.get(message.reason, "REASON_UNKNOWN").removeprefix("REASON_").replace("_", " ").lower()

@@ -1,0 +1,124 @@
+"""A user's task as a worker runs it: windows, curvature and scores, on one device."""
+
+import logging
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+import torch
+
+from fedecado.client.device import pick_device
+from fedecado.client.evaluation import scores
+from fedecado.client.flat import FlatModel
+from fedecado.client.sensitivity import mean_curvature
+from fedecado.client.task import Context, Task
+from fedecado.client.window import Assignment, Plan, run_window
+from fedecado.client.work import Measured, Measuring, Outcome, Profile, Progress, Trained, Training, Work
+from fedecado.common.errors import TaskError
+from fedecado.v1.session_pb2 import Hints
+
+logger = logging.getLogger(__name__)
+
+HINTS: Final = ("rate", "epochs", "batch_size")
+"""Settings of a plan that a coordinator may suggest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How this worker trains. `open_to` names what the user left to the coordinator's hints."""
+
+    plan: Plan
+    open_to: Collection[str] = HINTS
+    probes: int = 4
+    sensitivity_every: int = 0
+
+
+@final
+class Trainer:
+    """Does what a coordinator asks, with the user's model and data. Used from one thread."""
+
+    def __init__(self, task: Task, context: Context, device: torch.device, habits: Habits) -> None:
+        if context.role == "evaluator" and task.evaluate is None:
+            raise TaskError("the task has no evaluate function; an evaluator needs one, see Task.evaluate")
+        self._task, self._habits = task, habits
+        self._flat = FlatModel(task.model, device)
+        self._trainings = 0
+        self._profile = Profile(
+            layout=self._flat.layout,
+            initial=self._flat.state(),
+            samples=task.samples,
+            device=_describe(device),
+            curvature=self._first_curvature() if context.role == "trainer" else None,
+        )
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    def run(self, work: Work, progress: Progress) -> Outcome:
+        return self._train(work, progress) if isinstance(work, Training) else self._measure(work)
+
+    def _train(self, work: Training, progress: Progress) -> Trained:
+        began = time.perf_counter()
+        given = work.header
+        every = self._habits.sensitivity_every
+        due = every > 0 and self._trainings > 0 and self._trainings % every == 0
+        curvature = None
+        if given.refresh_curvature or due:
+            self._flat.load(work.state)
+            curvature = self._curvature(given.task_id)
+        result = run_window(
+            self._task,
+            self._flat,
+            Assignment(work.state, work.drift, given.pull, given.weight),
+            self._plan(given.hints),
+            round_seed=given.task_id,
+            cancelled=work.stopped,
+            progress=progress,
+        )
+        self._trainings += 1
+        return Trained(
+            state=result.state,
+            window=result.time,
+            weight=given.weight,
+            steps=result.steps,
+            samples_seen=result.samples_seen,
+            loss_before=result.loss_before,
+            loss_after=result.loss_after,
+            curvature=curvature,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _measure(self, work: Measuring) -> Measured:
+        began = time.perf_counter()
+        self._flat.load(work.state)
+        metrics = scores(self._task, self._flat)
+        return Measured(metrics, self._task.samples, time.perf_counter() - began)
+
+    def _plan(self, hints: Hints) -> Plan:
+        given = {name: getattr(hints, name) for name in HINTS if hints.HasField(name)}
+        return replace(self._habits.plan, **{k: v for k, v in given.items() if k in self._habits.open_to})
+
+    def _curvature(self, seed: int) -> float:
+        seed += self._habits.plan.seed
+        return mean_curvature(self._task, self._flat, probes=self._habits.probes, seed=seed)
+
+    def _first_curvature(self) -> float | None:
+        """None where it cannot be measured: training may work all the same, and else it says why not."""
+        try:
+            return self._curvature(0)
+        except TaskError as error:
+            logger.warning("enrolling without a curvature: %s", error)
+            return None
+
+
+def make_device(name: str, local_index: int | None, threads: int | None) -> torch.device:
+    """The device, with torch's thread count set for the calling thread, which is to train."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return pick_device(name, local_index)
+
+
+def _describe(device: torch.device) -> str:
+    return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else str(device)

@@ -1,0 +1,76 @@
+"""Coordinate a run: enrol workers, hand out tasks, aggregate what they send.
+
+Starts without a model of its own: it takes one from --initial, or asks the first worker for its own.
+The last and the best model are written to the run's folder. The process ends with the run; Ctrl-C or
+SIGTERM ends it in good order before that. When it listens it says so in one line on standard output.
+
+Examples:
+  fedecado coordinator --rounds 100 --active 10 --rounds-deadline 60
+  fedecado coordinator --bind 0.0.0.0:50051 --rounds-min-clients 5 --rounds-target-metric 'accuracy>=0.95'
+  fedecado coordinator --rounds-mode stream --active 20 --rounds-target-updates 10
+"""
+
+import argparse
+import asyncio
+
+from fedecado.common.errors import ConfigError
+from fedecado.common.logs import setup_logging
+from fedecado.common.sections import (
+    AlgorithmSection,
+    CoordinatorSection,
+    LogSection,
+    NetworkSection,
+    RoundsSection,
+    RunSection,
+    SolverSection,
+)
+from fedecado.common.settings import Loaded, Settings
+from fedecado.common.timeouts import Timeouts
+
+
+class CoordinatorSettings(Settings):
+    """What a coordinator reads."""
+
+    run: RunSection = RunSection()
+    coordinator: CoordinatorSection = CoordinatorSection()
+    rounds: RoundsSection = RoundsSection()
+    solver: SolverSection = SolverSection()
+    algorithm: AlgorithmSection = AlgorithmSection()
+    network: NetworkSection = NetworkSection()
+    log: LogSection = LogSection()
+
+
+SETTINGS = CoordinatorSettings
+
+
+def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
+    settings = loaded.settings
+    setup_logging(settings.log.level, json=settings.log.format == "json")
+    try:
+        import uvloop
+
+        from fedecado.server import configure
+        from fedecado.server.coordinator.process import Coordinator, Plan
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"a coordinator needs {error.name}; install fedecado[server]") from error
+    plan = Plan(
+        name=settings.run.name,
+        folder=settings.run.directory / settings.run.name,
+        algorithm=settings.run.algorithm,
+        bind=settings.coordinator.bind,
+        initial=settings.coordinator.initial,
+        evaluate_every=settings.rounds.evaluate_every,
+        linger=settings.coordinator.linger,
+    )
+
+    async def main() -> int:
+        coordinator = Coordinator(
+            plan,
+            configure.rules(settings.rounds, settings.run.seed),
+            configure.algorithm(settings.run, settings.algorithm, settings.solver),
+            Timeouts(settings.network.peer_loss),
+        )
+        return await coordinator.serve()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())

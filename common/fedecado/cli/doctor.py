@@ -1,0 +1,88 @@
+"""Check the installation, this machine and the way to a coordinator, and say what to do.
+
+One line per check: ok, warn or fail. Exits with 0 unless something fails. The coordinator is checked when
+--coordinator or FEDECADO_WORKER__COORDINATOR names one: TCP, health, protocol, clock.
+--probe is for container health checks: it asks the coordinator's health only, quickly and without output.
+
+Examples:
+  fedecado doctor
+  fedecado doctor --coordinator fl.example.org:50051        on a worker that does not get through
+  fedecado doctor --bind 0.0.0.0:50051                      before a coordinator is started
+  fedecado doctor --json | jq '.[] | select(.level != "ok")'
+  HEALTHCHECK CMD fedecado doctor --probe                   in a Dockerfile
+"""
+
+# Nothing heavy up here: a probe runs every few seconds.
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedecado.cli.checks import Check
+
+_VARIABLE = "FEDECADO_WORKER__COORDINATOR"
+_DEFAULT = "localhost:50051"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    named = os.environ.get(_VARIABLE) or None
+    parser.add_argument(
+        "--coordinator",
+        metavar="HOST:PORT",
+        default=named,
+        help=f"coordinator to reach (default ${_VARIABLE}; --probe: else {_DEFAULT})",
+    )
+    parser.add_argument("--bind", metavar="HOST:PORT", help="address that a coordinator here shall listen on")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="TOML file to check (default fedecado.toml)"
+    )
+    parser.add_argument("--probe", action="store_true", help="ask the coordinator's health only; exit 0 or 1")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(_: None, args: argparse.Namespace) -> int:
+    if args.probe:
+        from fedecado.cli.health import serving
+
+        return 0 if serving(args.coordinator or _DEFAULT) else 1
+    failed = False
+    found = []
+    for check in _checks(args):
+        failed |= check.level == "fail"
+        found.append(check._asdict())
+        if not args.json:
+            _print(check)
+    if args.json:
+        import json
+
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    return 1 if failed else 0
+
+
+def _checks(args: argparse.Namespace) -> Iterator["Check"]:
+    from fedecado.cli import checks, reach
+
+    yield checks.python()
+    yield from checks.packages()
+    yield checks.torch()
+    yield checks.torchvision()
+    settings, configuration = checks.configuration(args.config)
+    yield configuration
+    yield checks.disk(settings.run.directory)
+    yield checks.open_files()
+    yield reach.port(args.bind or settings.coordinator.bind, asked=args.bind is not None)
+    if args.coordinator is not None:
+        yield from reach.coordinator(args.coordinator)
+
+
+def _print(check: "Check") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    style = {"ok": "green", "warn": "yellow", "fail": "bold red"}[check.level]
+    line = Text.assemble((f"{check.level:<4}", style), "  ", (check.name, "bold"), f": {check.detail}")
+    # Lines are for people and for grep alike: never broken but by the terminal.
+    Console(soft_wrap=True, highlight=False).print(line)

@@ -1,0 +1,96 @@
+"""Follow a run through its coordinator's Admin service, and show it live."""
+
+import sys
+from types import TracebackType
+from typing import Self
+
+import grpc
+from rich.console import Console
+from rich.live import Live
+
+from fedecado.cli import picture
+from fedecado.cli.progress import RoundProgress
+from fedecado.common.errors import FedecadoError
+from fedecado.common.timeouts import Timeouts
+from fedecado.common.transport import channel_options
+from fedecado.simulator.history import History, RoundRecord
+from fedecado.v1 import admin_pb2 as pb
+from fedecado.v1.admin_pb2_grpc import AdminServiceStub
+
+CLIENTS_SHOWN = 20
+PAGE = 500
+
+
+class Watcher:
+    """A run seen from outside."""
+
+    def __init__(self, address: str, rounds: int | None) -> None:
+        self._address, self._rounds = address, rounds
+        self._channel = grpc.aio.insecure_channel(address, options=channel_options(Timeouts()))
+        self._admin = AdminServiceStub(self._channel)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._channel.close()
+
+    async def show(self) -> None:
+        """Show the run until it is finished."""
+        try:
+            if sys.stderr.isatty():
+                await self._show_live()
+            else:
+                await self._show_lines()
+        except grpc.aio.AioRpcError as error:
+            raise FedecadoError(f"lost the coordinator at {self._address}: {error.details()}") from error
+
+    async def rounds(self) -> list[pb.Round]:
+        """Every closed round."""
+        found: list[pb.Round] = []
+        while True:
+            after = found[-1].number if found else 0
+            page = await self._admin.ListRounds(pb.ListRoundsRequest(after=after, limit=PAGE))
+            found += page.rounds
+            if not page.has_more:
+                return found
+
+    async def _show_live(self) -> None:
+        with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+            async for update in self._admin.WatchStatus(pb.WatchStatusRequest(min_interval_seconds=0.25)):
+                listed = await self._admin.ListClients(pb.ListClientsRequest(limit=CLIENTS_SHOWN))
+                live.update(picture.run_picture(update.status, listed.clients, self._address), refresh=True)
+                if update.status.phase == pb.PHASE_FINISHED:
+                    return
+
+    async def _show_lines(self) -> None:
+        with RoundProgress(self._rounds) as progress:
+            async for update in self._admin.WatchStatus(pb.WatchStatusRequest(min_interval_seconds=0.5)):
+                progress.show(update.status.rounds_closed, dict(update.status.latest.metrics))
+                if update.status.phase == pb.PHASE_FINISHED:
+                    return
+
+
+def history_of(rounds: list[pb.Round]) -> History:
+    """Closed rounds as the simulator records them, so that both can be drawn together."""
+    history, time = History(ended="finished"), 0.0
+    start = rounds[0].opened.ToMicroseconds() if rounds else 0
+    for closed in rounds:
+        time += closed.window
+        history.rounds.append(
+            RoundRecord(
+                round=closed.number,
+                clock=(closed.closed.ToMicroseconds() - start) / 1e6,
+                time=time,
+                updates=len(closed.worker_ids),
+                staleness=closed.late_updates / max(1, len(closed.worker_ids)),
+                rate=closed.rate,
+                loss_before=closed.loss_before if closed.HasField("loss_before") else float("nan"),
+                loss_after=closed.loss_after if closed.HasField("loss_after") else float("nan"),
+                metrics=dict(closed.evaluation.metrics),
+                details={"steps": closed.steps_accepted, "solve_seconds": closed.solve_seconds},
+            )
+        )
+    return history

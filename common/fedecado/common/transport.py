@@ -1,0 +1,52 @@
+"""How both sides set up gRPC: keepalive in both directions, no limit on messages beyond a chunk's size.
+
+The channel options are gRPC's own. Compression is off: floats do not compress, and a peer that may
+send compressed messages may send bombs.
+"""
+
+from typing import Any, Final
+
+from fedecado.common.timeouts import Timeouts
+from fedecado.common.wire import CHUNK_BYTES
+
+MESSAGE_BYTES: Final = 4 * CHUNK_BYTES
+"""Largest message either side takes; the largest one sent is a chunk and its header."""
+
+Options = list[tuple[str, Any]]
+
+
+def _common(timeouts: Timeouts) -> Options:
+    return [
+        ("grpc.keepalive_time_ms", round(1000 * timeouts.keepalive)),
+        ("grpc.keepalive_timeout_ms", round(1000 * timeouts.keepalive_answer)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.max_receive_message_length", MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ]
+
+
+def server_options(timeouts: Timeouts) -> Options:
+    """Options of a coordinator's server."""
+    return [
+        *_common(timeouts),
+        # Two coordinators on one port would share the workers between them.
+        ("grpc.so_reuseport", 0),
+        # Pings from workers are welcome as often as keepalive sends them.
+        ("grpc.http2.min_ping_interval_without_data_ms", round(500 * timeouts.keepalive)),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
+
+def channel_options(timeouts: Timeouts) -> Options:
+    """Options of a worker's or an operator's channel."""
+    return [
+        *_common(timeouts),
+        # Reconnecting is the worker's own business: one connection, made when asked for.
+        ("grpc.initial_reconnect_backoff_ms", round(1000 * timeouts.reconnect)),
+        # gRPC takes this as the time a connection attempt may take, too.
+        ("grpc.min_reconnect_backoff_ms", round(1000 * timeouts.call)),
+        ("grpc.max_reconnect_backoff_ms", round(1000 * timeouts.reconnect_most)),
+        ("grpc.enable_retries", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]

@@ -1,0 +1,110 @@
+"""What a worker's messages amount to, without I/O.
+
+A transfer is a header, chunks and a trailer. The inbox collects it into one vector, checking as it
+goes. When something is wrong with it, the rest of the transfer is passed over and reported as spoiled
+with its header, so that the sender can be told why; the session goes on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError
+from fedecado.common.layout import Layout, Vector
+from fedecado.common.wire import BulkChunk, Receiver
+from fedecado.v1 import session_pb2 as pb
+
+Header = pb.Update | pb.InitialState
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A whole vector and its header."""
+
+    header: Header
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Spoiled:
+    """A transfer that cannot be used."""
+
+    header: Header
+    error: FedecadoError
+
+
+Arrival = Received | Spoiled | pb.Progress | pb.Evaluation | pb.TaskFailed | pb.WorkerBye
+
+
+@final
+class Inbox:
+    """Turns a session's messages, after its Hello, into arrivals."""
+
+    def __init__(self, layout: Callable[[], Layout | None]) -> None:
+        self._layout = layout
+        self._header: Header | None = None
+        self._receiver: Receiver | None = None
+        self._error: FedecadoError | None = None
+
+    @property
+    def receiving(self) -> bool:
+        """Whether a transfer is under way."""
+        return self._header is not None
+
+    def take(self, message: pb.WorkerMessage | BulkChunk) -> Arrival | None:
+        """The arrival that this message completes, if any; ProtocolError ends the session."""
+        if isinstance(message, BulkChunk):
+            self._chunk(message)
+            return None
+        match message.WhichOneof("content"):
+            case "trailer":
+                return self._trailer(message)
+            case "update" | "initial_state" as kind:
+                self._begin(getattr(message, kind))
+            case "progress" | "evaluation" | "task_failed" | "bye" as kind:
+                arrival: Arrival = getattr(message, kind)
+                return arrival
+            case "hello":
+                raise ProtocolError("a second Hello on one stream")
+            case _:
+                pass  # a newer peer's message; minor versions only add
+        return None
+
+    def _begin(self, header: Header) -> None:
+        # A new header discards an unfinished transfer: the worker started over.
+        self._header, self._receiver, self._error = header, None, None
+        layout, digest, size = self._layout(), header.layout_digest, header.state_bytes
+        try:
+            if layout is None or digest != layout.digest:
+                known = "none yet" if layout is None else layout.digest[:12]
+                raise LayoutError(
+                    f"the update's layout is {digest[:12]!r}, the run's {known}; use the same model"
+                )
+            if size != layout.nbytes:
+                raise LayoutError(f"the update announces {size} bytes, the model has {layout.nbytes}")
+            self._receiver = Receiver(size, layout.dtype, max_bytes=layout.nbytes)
+        except FedecadoError as error:
+            self._error = error
+
+    def _chunk(self, chunk: BulkChunk) -> None:
+        if self._header is None:
+            raise ProtocolError(f"a chunk at byte {chunk.offset} without a header")
+        if self._receiver is None:
+            return
+        try:
+            self._receiver.add(chunk)
+        except FedecadoError as error:
+            self._error, self._receiver = error, None
+
+    def _trailer(self, message: pb.WorkerMessage) -> Arrival:
+        if self._header is None:
+            raise ProtocolError("a trailer without a header")
+        header, receiver, error = self._header, self._receiver, self._error
+        self._header = self._receiver = self._error = None
+        if receiver is not None:
+            try:
+                return Received(header, receiver.finish(message.trailer))
+            except FedecadoError as damaged:
+                error = damaged
+        assert error is not None  # noqa: S101 - either a receiver or an error, by construction
+        return Spoiled(header, error)

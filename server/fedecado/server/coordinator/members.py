@@ -1,0 +1,80 @@
+"""Everyone who ever said hello to this run, for decisions and for people."""
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fedecado.common.errors import ProtocolError
+from fedecado.v1 import session_pb2 as pb
+
+if TYPE_CHECKING:
+    from fedecado.server.coordinator.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The last thing that went wrong with a worker."""
+
+    at: float
+    task: int
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(slots=True)
+class Member:
+    """One worker, connected or not."""
+
+    id: str
+    index: int
+    role: "pb.Role.ValueType"
+    hello: pb.Hello
+    address: str = ""
+    enrolled: float = field(default_factory=time.time)
+    seen: float = field(default_factory=time.time)
+    session: "Session | None" = None
+    curvature: float = 0.0
+    progress: pb.Progress | None = None
+    task_since: float = 0.0
+    accepted: int = 0
+    refused: int = 0
+    failed: int = 0
+    last_round: int = 0
+    last_window: float = 0.0
+    last_seconds: float = 0.0
+    trouble: Trouble | None = None
+
+    @property
+    def trains(self) -> bool:
+        return self.role == pb.ROLE_TRAINER
+
+    def blame(self, kind: str, message: str, *, task: int = 0, traceback: str = "") -> None:
+        """Remember what went wrong."""
+        self.trouble = Trouble(time.time(), task, kind, message, traceback)
+
+
+class Members:
+    """Workers by id; an index once given stays."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Member] = {}
+
+    def admit(self, hello: pb.Hello, session: "Session", address: str) -> Member:
+        """The member behind a Hello, new or known, now with this session."""
+        member = self.by_id.get(hello.worker_id)
+        if member is None:
+            member = Member(hello.worker_id, len(self.by_id), hello.role, hello)
+            self.by_id[hello.worker_id] = member
+        elif member.role != hello.role:
+            raise ProtocolError(
+                f"worker {hello.worker_id!r} is enrolled with another role; give it another id"
+            )
+        member.hello, member.session, member.address, member.seen = hello, session, address, time.time()
+        if hello.HasField("curvature"):
+            member.curvature = hello.curvature
+        return member
+
+    def connected(self, *, trains: bool) -> list[Member]:
+        """Members with a session, in order of their indices."""
+        return [m for m in self.by_id.values() if m.session is not None and m.trains == trains]

@@ -1,0 +1,44 @@
+"""What goes out to workers, as parcels for their sessions."""
+
+from itertools import chain
+
+from fedecado.common.layout import Vector
+from fedecado.common.wire import Frames, encode
+from fedecado.server.coordinator.members import Member
+from fedecado.server.coordinator.session import Parcel, envelope
+from fedecado.server.federation import Offer
+from fedecado.v1 import session_pb2 as pb
+
+
+def assignment(offer: Offer, number: int, frames: Frames) -> tuple[Parcel, int]:
+    """A task: its header, the version's frames that all workers share, this worker's drift."""
+    drift = offer.assignment.drift
+    header = pb.Assign(
+        task_id=offer.task,
+        model_version=offer.version,
+        round=number,
+        weight=offer.weight,
+        pull=offer.assignment.pull,
+        state_bytes=frames.nbytes,
+        drift_bytes=0 if drift is None else drift.nbytes,
+    )
+    parcel: Parcel = chain((envelope(header),), frames, () if drift is None else encode(drift))
+    return parcel, header.state_bytes + header.drift_bytes
+
+
+def examination(task: int, version: int, state: Vector) -> Parcel:
+    """A version to measure."""
+    header = pb.Evaluate(task_id=task, model_version=version, state_bytes=state.nbytes)
+    return chain((envelope(header),), encode(state))
+
+
+def acknowledge(
+    member: Member,
+    task: int,
+    outcome: "pb.Acknowledge.Outcome.ValueType",
+    reason: "pb.Acknowledge.Reason.ValueType" = pb.Acknowledge.REASON_UNSPECIFIED,
+    message: str = "",
+) -> None:
+    """Say what became of a result; a worker that is away asks again when it is back."""
+    if member.session is not None:
+        member.session.send(pb.Acknowledge(task_id=task, outcome=outcome, reason=reason, message=message))

@@ -1,0 +1,151 @@
+"""The coordinator as a process: start up, serve, shut down."""
+
+import asyncio
+import logging
+import secrets
+import signal
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from fedecado.common.errors import ConfigError, FedecadoError
+from fedecado.common.model_file import load_model
+from fedecado.common.timeouts import Timeouts
+from fedecado.common.transport import server_options
+from fedecado.server.algorithms import Algorithm
+from fedecado.server.coordinator.about import About
+from fedecado.server.coordinator.admin import AdminService
+from fedecado.server.coordinator.lag import LagMeter
+from fedecado.server.coordinator.models import ModelFiles
+from fedecado.server.coordinator.run import Run
+from fedecado.server.coordinator.service import SessionService
+from fedecado.server.rounds import Engine, Rules, Stopped
+from fedecado.v1 import admin_pb2, admin_pb2_grpc, session_pb2
+
+log = logging.getLogger(__name__)
+
+READY = "fedecado coordinator listens on"
+SERVICES = (
+    session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name,
+    admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Plain values that a coordinator is made from."""
+
+    name: str
+    folder: Path
+    algorithm: str
+    bind: str = "127.0.0.1:50051"
+    initial: Path | None = None
+    evaluate_every: int = 1
+    linger: float | None = 0.0
+    """Seconds to go on serving the finished model; none is for ever."""
+
+
+class Coordinator:
+    """`await Coordinator(...).serve()` is the whole life of the process."""
+
+    def __init__(self, plan: Plan, rules: Rules, algorithm: Algorithm[Any], timeouts: Timeouts) -> None:
+        self._plan, self._timeouts = plan, timeouts
+        self._about = About(plan.name, plan.algorithm, version("fedecado"))
+        files = ModelFiles(plan.folder, run_id=f"{plan.name}-{secrets.token_hex(6)}")
+        self.run = Run(Engine(rules), algorithm, files, evaluate_every=plan.evaluate_every)
+        self.lag = LagMeter()
+        self._health = health.aio.HealthServicer()
+        self._stop = asyncio.Event()
+        self.address = ""
+        self.ready = asyncio.Event()
+
+    async def serve(self) -> int:
+        """Serve until the run is over or the process is told to stop; the exit code."""
+        server = await self._start()
+        lag = asyncio.create_task(self.lag.run())
+        try:
+            await self._until_over()
+        finally:
+            lag.cancel()
+            await self._shut_down(server)
+        if self.run.failure is not None:
+            raise FedecadoError(f"the coordinator failed: {self.run.failure!r}; its log says more")
+        return 0
+
+    def stop(self) -> None:
+        """Ask for an orderly end; a second call changes nothing."""
+        self._stop.set()
+
+    async def _start(self) -> grpc.aio.Server:
+        if self._plan.initial is not None:
+            layout, state, _ = load_model(self._plan.initial)
+            self.run.start_from(layout, state)
+        server = grpc.aio.server(
+            options=server_options(self._timeouts), compression=grpc.Compression.NoCompression
+        )
+        service = SessionService(self.run, self._timeouts, self._about)
+        server.add_generic_rpc_handlers((service.handler(),))
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self.run, self._about), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        self.address = _bind(server, self._plan.bind)
+        await server.start()
+        for name in ("", *SERVICES):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        log.info("run %s listens on %s; %s", self._about.name, self.address, self.run.waiting_for())
+        # The one line on standard output: whoever starts this process can wait for it.
+        sys.stdout.write(f"{READY} {self.address}\n")
+        sys.stdout.flush()
+        self.ready.set()
+        return server
+
+    async def _until_over(self) -> None:
+        stop = asyncio.create_task(self._stop.wait())
+        over = asyncio.create_task(self.run.finished.wait())
+        try:
+            await asyncio.wait((stop, over), return_when=asyncio.FIRST_COMPLETED)
+            if over.done() and not stop.done():
+                self._dismiss(session_pb2.CoordinatorBye.REASON_FINISHED, str(self.run.engine.finished))
+                await self.run.save_last()
+                if self._plan.linger != 0:
+                    log.info("the model can still be fetched; stop with Ctrl-C")
+                    await asyncio.wait((stop,), timeout=self._plan.linger)
+        finally:
+            stop.cancel()
+            over.cancel()
+
+    async def _shut_down(self, server: grpc.aio.Server) -> None:
+        """Tell the workers, finish what is being computed, save, and go."""
+        await self._health.enter_graceful_shutdown()
+        if not self.run.engine.finished:
+            log.info("shutting down; workers may come back to a new coordinator")
+            self._dismiss(session_pb2.CoordinatorBye.REASON_SHUTTING_DOWN, "the coordinator shuts down")
+            self.run.handle(Stopped("the coordinator was stopped"))
+        await server.stop(grace=self._timeouts.drain)
+        await self.run.beside.settle()
+        path = await self.run.save_last()
+        self.run.beside.close()
+        if path is not None:
+            log.info("the last model is in %s", path)
+
+    def _dismiss(self, reason: "session_pb2.CoordinatorBye.Reason.ValueType", message: str) -> None:
+        bye = session_pb2.CoordinatorBye(reason=reason, message=message)
+        for member in self.run.members.by_id.values():
+            if member.session is not None:
+                member.session.close(bye)
+
+
+def _bind(server: grpc.aio.Server, address: str) -> str:
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise ConfigError(f"cannot listen on {address}; is another process using that port?") from error
+    return f"{address.rpartition(':')[0]}:{port}"

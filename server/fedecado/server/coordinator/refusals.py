@@ -1,0 +1,36 @@
+"""Errors as the wire names them."""
+
+from fedecado.common.errors import (
+    ChecksumError,
+    FedecadoError,
+    LayoutError,
+    NonFiniteError,
+    NumericsError,
+    ProtocolError,
+    VersionError,
+)
+from fedecado.v1 import session_pb2 as pb
+
+_RESULTS: tuple[tuple[type[FedecadoError], "pb.Acknowledge.Reason.ValueType"], ...] = (
+    (LayoutError, pb.Acknowledge.REASON_LAYOUT),
+    (NonFiniteError, pb.Acknowledge.REASON_NON_FINITE),
+    (NumericsError, pb.Acknowledge.REASON_INVALID),
+    (ChecksumError, pb.Acknowledge.REASON_DAMAGED),
+    (ProtocolError, pb.Acknowledge.REASON_DAMAGED),
+)
+_SESSIONS: tuple[tuple[type[FedecadoError], "pb.Refused.Reason.ValueType"], ...] = (
+    (VersionError, pb.Refused.REASON_PROTOCOL_VERSION),
+    (LayoutError, pb.Refused.REASON_LAYOUT),
+    (ProtocolError, pb.Refused.REASON_BAD_MESSAGE),
+)
+
+
+def refused_result(error: FedecadoError) -> "pb.Acknowledge.Reason.ValueType":
+    """Why a result is not taken."""
+    return next((r for kind, r in _RESULTS if isinstance(error, kind)), pb.Acknowledge.REASON_INVALID)
+
+
+def refused_session(error: FedecadoError) -> pb.Refused:
+    """Why a session cannot go on; trying again would not help."""
+    reason = next((r for kind, r in _SESSIONS if isinstance(error, kind)), pb.Refused.REASON_BAD_MESSAGE)
+    return pb.Refused(reason=reason, message=str(error), retry=False)

@@ -1,0 +1,387 @@
+"""The run: events from sessions and timers go to the engine, its effects are carried out.
+
+Decisions are taken in synchronous methods on the event loop; what touches long vectors or files
+follows beside it (`beside`), and comes back as another event.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, assert_never
+
+from fedecado.common.errors import FedecadoError, LayoutError, NumericsError, RoundError
+from fedecado.common.layout import Layout, Vector
+from fedecado.common.wire import Frames
+from fedecado.server.algorithms import Algorithm
+from fedecado.server.coordinator.beside import Beside
+from fedecado.server.coordinator.evaluation import Evaluation
+from fedecado.server.coordinator.journal import Journal, summarise
+from fedecado.server.coordinator.members import Member, Members
+from fedecado.server.coordinator.models import ModelFiles
+from fedecado.server.coordinator.post import acknowledge, assignment, examination
+from fedecado.server.coordinator.refusals import refused_result
+from fedecado.server.federation import Federation, Result
+from fedecado.server.rounds import (
+    Accept,
+    Aggregated,
+    Assign,
+    Cancel,
+    CloseRound,
+    DeadlinePassed,
+    Discarded,
+    Disconnected,
+    DropVersion,
+    Effect,
+    Engine,
+    Enrolled,
+    Event,
+    Finish,
+    LeaseExpired,
+    Measured,
+    Paused,
+    Refuse,
+    StartTimer,
+    Stopped,
+    TaskFailed,
+    UpdateArrived,
+    describe,
+)
+from fedecado.v1 import session_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+SAVE_SECONDS = 10.0
+"""Least time between two writes of the last model while rounds go on."""
+
+LAST_LOOK_SECONDS = 300.0
+"""Longest wait for the evaluators' answers about the last version."""
+
+LIGHT_BYTES = 1 << 18
+"""Vectors up to this size are worked on in the loop: handing them to a thread costs more."""
+
+R = TypeVar("R")
+
+
+class Run:
+    """One run, from its first worker to its last round."""
+
+    def __init__(
+        self, engine: Engine, algorithm: Algorithm[Any], files: ModelFiles, *, evaluate_every: int = 1
+    ) -> None:
+        self.engine, self.files = engine, files
+        self.members, self.journal = Members(), Journal()
+        self.evaluation = Evaluation(evaluate_every)
+        self.beside = Beside(self._fail)
+        self.layout: Layout | None = None
+        self.federation: Federation | None = None
+        self.changed = asyncio.Event()
+        """Set, and replaced, at the next change."""
+        self.finished = asyncio.Event()
+        self.failure: BaseException | None = None
+        """What went wrong inside; the process ends with it."""
+        self._algorithm = algorithm
+        self._frames: tuple[int, asyncio.Future[Frames]] | None = None
+        self._results: dict[int, Result] = {}
+        self._asked: Member | None = None
+        self._aggregating = False
+        self._stop_reason: str | None = None
+        self._saved = time.monotonic()
+
+    def agree(self, layout: Layout) -> None:
+        """Take the first worker's layout as the run's, or check a later one against it."""
+        if self.layout is None:
+            self.layout = layout
+        elif layout.digest != self.layout.digest:
+            raise LayoutError(
+                f"your model's layout is {layout.digest[:12]} ({layout.parameters} parameters), the run's is "
+                f"{self.layout.digest[:12]} ({self.layout.parameters}); build the same model on every worker"
+            )
+
+    def start_from(self, layout: Layout, state: Vector) -> None:
+        """Begin with this model: everyone who waits is enrolled."""
+        self.agree(layout)
+        self.federation = Federation(self.engine, self._algorithm, layout, state)
+        log.info("the run starts with %d parameters", layout.parameters)
+        for member in self.members.connected(trains=True):
+            self.handle(Enrolled(member.id, member.hello.samples))
+
+    def joined(self, member: Member, held: tuple[int, ...]) -> None:
+        """A worker is welcome and listening; `held` are tasks it will still deliver."""
+        if not member.trains:
+            self._evaluate(member)
+        elif self.federation is not None:
+            self.handle(Enrolled(member.id, member.hello.samples, held))
+        else:
+            self._ask_for_model()
+        self.notify()
+
+    def left(self, member: Member) -> None:
+        """A worker's session ended, whatever the reason."""
+        member.session, member.progress, member.seen = None, None, time.time()
+        self.evaluation.release(member.id)
+        if self._asked is member:
+            self._asked = None
+            self._ask_for_model()
+        if member.id in self.engine.roster:
+            self.handle(Disconnected(member.id))
+        self._maybe_finished()
+        self.notify()
+
+    async def deliver(self, member: Member, header: pb.Update, vector: Vector) -> None:
+        """A worker's update is complete."""
+        task, record = header.task_id, self.engine.tasks.get(header.task_id)
+        self.journal.bytes_received += vector.nbytes
+        if self.federation is not None and record is not None and record.client == member.id:
+            result = _result(header, vector, member)
+            try:
+                if not math.isclose(header.weight, record.weight, rel_tol=1e-9):
+                    raise NumericsError(f"the window is for w_i = {header.weight}, not {record.weight}")
+                await self._heavy(self.federation.check, task, result)
+            except RoundError:
+                pass  # cancelled meanwhile; the engine refuses it below
+            except (NumericsError, LayoutError) as error:
+                self.spoiled(member, task, error)
+                return
+            self._results[task] = result
+            member.last_window, member.last_seconds = header.window, header.training_seconds
+            member.curvature = result.curvature
+        self.handle(UpdateArrived(member.id, task))
+
+    def spoiled(self, member: Member, task: int, error: FedecadoError) -> None:
+        """An update that cannot be used: its sender is told why, and is free for other work."""
+        reason = refused_result(error)
+        self._refuse(member, task, str(error), reason)
+        if reason != pb.Acknowledge.REASON_DAMAGED and member.id in self.engine.roster:
+            self.handle(TaskFailed(member.id, task))  # a damaged one is sent again
+
+    def failed(self, member: Member, failure: pb.TaskFailed) -> None:
+        """The user's code failed on a worker."""
+        member.failed, member.progress = member.failed + 1, None
+        member.blame(
+            failure.exception_type, failure.message, task=failure.task_id, traceback=failure.traceback
+        )
+        log.warning("%s failed: %s: %s", member.id, failure.exception_type, failure.message)
+        self.evaluation.release(member.id)
+        if member.id in self.engine.roster:
+            self.handle(TaskFailed(member.id, failure.task_id))
+        self._maybe_finished()
+
+    def measured(self, member: Member, answer: pb.Evaluation) -> None:
+        """An evaluator's answer."""
+        acknowledge(member, answer.task_id, pb.Acknowledge.OUTCOME_ACCEPTED)
+        taken = self.evaluation.take(member.id, answer)
+        if taken is not None:
+            measurement, state = taken
+            self.journal.measurements.append(measurement)
+            if self.journal.improves(measurement.metrics, self.engine.rules.target):
+                self.journal.best = measurement
+                self.beside.spawn(self._save("best", measurement.version, state))
+            words = ", ".join(f"{name} {value:.4g}" for name, value in measurement.metrics.items())
+            log.info("version %d: %s", measurement.version, words)
+            self.handle(Measured(measurement.version, measurement.metrics))
+        self._evaluate(member)
+        self._maybe_finished()
+
+    def verdict(self, worker: str, run_id: str, task: int) -> pb.HeldTaskAnswer:
+        """What is to become of a task that a worker brings back."""
+        answer, record = pb.HeldTaskAnswer, self.engine.tasks.get(task)
+        if run_id != self.files.run_id:
+            return answer(task_id=task, verdict=answer.VERDICT_UNWANTED, reason="it belongs to another run")
+        if record is not None and record.client == worker and record.phase != "ready":
+            return answer(task_id=task, verdict=answer.VERDICT_SEND)
+        known = self.engine.roster.clients.get(worker)
+        if known is not None and known.last_done == task:
+            return answer(task_id=task, verdict=answer.VERDICT_ALREADY_HERE)
+        return answer(task_id=task, verdict=answer.VERDICT_UNWANTED, reason="it was cancelled or is too old")
+
+    def stop_after_round(self, reason: str) -> None:
+        """End the run when the open round has closed; at once if none is open."""
+        if self.engine.open or self._aggregating:
+            self._stop_reason = reason
+            self.handle(Paused())
+        else:
+            self.handle(Stopped(reason))
+
+    async def save_last(self) -> Path | None:
+        """Write the newest version; none when there is no model yet."""
+        if self.federation is None:
+            return None
+        await self._save("last", self.federation.version, self.federation.central)
+        return self.files.path("last")
+
+    def waiting_for(self) -> str:
+        """What the run waits for, in words."""
+        if self.federation is None:
+            who = "a first worker" if self._asked is None else self._asked.id
+            return f"waiting for the initial model from {who}"
+        return describe(self.engine)
+
+    def notify(self) -> None:
+        """Wake those who watch the run."""
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+    def handle(self, event: Event) -> None:
+        """Let the engine decide, and carry its effects out."""
+        for effect in self.engine.handle(event):
+            self._carry_out(effect)
+        self.notify()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Assign():
+                self.beside.spawn(self._assign(effect))
+            case Accept(task, client, duplicate):
+                self._accept(self.members.by_id[client], task, duplicate)
+            case Refuse(task, client, reason):
+                self._results.pop(task, None)
+                self._refuse(self.members.by_id[client], task, reason, pb.Acknowledge.REASON_UNKNOWN_TASK)
+            case Cancel(task, client, reason):
+                if (session := self.members.by_id[client].session) is not None:
+                    session.send(pb.Cancel(task_id=task, reason=reason))
+            case StartTimer(seconds, number, task):
+                event = DeadlinePassed(number) if task is None else LeaseExpired(task)
+                self.beside.after(seconds, lambda: self.handle(event))
+            case CloseRound(number, tasks):
+                self._aggregating = True
+                self.beside.spawn(self._close(number, tasks))
+            case DropVersion(version):
+                if self.federation is not None:
+                    self.federation.drop(version)
+            case Finish(reason):
+                log.info("the run is over: %s", reason)
+                self.beside.after(LAST_LOOK_SECONDS, self.finished.set)
+                self._maybe_finished()
+            case _:
+                assert_never(effect)
+
+    async def _assign(self, effect: Assign) -> None:
+        member, federation = self.members.by_id[effect.client], self.federation
+        session = member.session
+        if session is None or federation is None or effect.task not in self.engine.tasks:
+            return
+        offer = await self._heavy(federation.offer, effect.task)
+        frames = await self._encoded(offer.version, offer.state)
+        if effect.task not in self.engine.tasks or member.session is not session:
+            return  # cancelled or gone meanwhile; the engine knows
+        parcel, size = assignment(offer, effect.round, frames)
+        session.send_parcel(parcel)
+        self.journal.bytes_sent += size
+        member.task_since, member.progress = time.time(), None
+
+    async def _encoded(self, version: int, state: Vector) -> Frames:
+        """The version's messages, made once for all workers."""
+        if self._frames is None or self._frames[0] != version:
+            self._frames = version, asyncio.ensure_future(self._heavy(Frames, state))
+        return await asyncio.shield(self._frames[1])
+
+    def _accept(self, member: Member, task: int, duplicate: bool) -> None:
+        if duplicate or self.federation is None:
+            acknowledge(member, task, pb.Acknowledge.OUTCOME_DUPLICATE)
+            return
+        self.federation.accept(task, self._results.pop(task))
+        self.journal.accepted += 1
+        member.accepted, member.last_round, member.progress = member.accepted + 1, self.engine.round, None
+        acknowledge(member, task, pb.Acknowledge.OUTCOME_ACCEPTED)
+        if self.engine.open and not self._light:
+            self.beside.spawn(self.beside.numerics(self.federation.absorb, tuple(self.engine.ready)))
+
+    def _refuse(
+        self, member: Member, task: int, message: str, reason: "pb.Acknowledge.Reason.ValueType"
+    ) -> None:
+        member.refused, member.progress = member.refused + 1, None
+        self.journal.refused += 1
+        member.blame(pb.Acknowledge.Reason.Name(reason), message, task=task)
+        log.warning("refused task %d of %s: %s", task, member.id, message)
+        acknowledge(member, task, pb.Acknowledge.OUTCOME_REFUSED, reason, message)
+
+    async def _close(self, number: int, tasks: tuple[int, ...]) -> None:
+        """Aggregate a round beside the event loop, then open the next."""
+        federation, began = self.federation, time.perf_counter()
+        if federation is None:
+            raise RoundError(f"round {number} closed without a model")
+        opened, late = self.journal.round_opened, self.engine.late
+        stale = sum(self.engine.tasks[task].version < self.engine.version for task in tasks)
+        try:
+            await self._heavy(federation.aggregate, tasks)
+            delivered = federation.results(tasks)
+            report = await self._heavy(federation.commit, tasks)
+        except NumericsError as error:
+            log.error("round %d could not be aggregated and is dropped: %s", number, error)
+            federation.discard(tasks)
+            self._aggregating = False
+            self.handle(Discarded())
+            return
+        seconds = time.perf_counter() - began
+        closed = summarise(number, federation.version, delivered, report, seconds, opened)
+        self.journal.add_round(closed, late=late, stale=stale)
+        self.handle(Aggregated(report.rate))
+        if self._stop_reason is not None:
+            self.handle(Stopped(self._stop_reason))
+        log.info("round %d: %d updates, %.3f s, version %d", number, len(tasks), seconds, federation.version)
+        self._published(federation.version, federation.central)
+        # Only now: a run that is over still has its last version measured.
+        self._aggregating = self.engine.closing != ()
+        self._maybe_finished()
+
+    def _published(self, version: int, state: Vector) -> None:
+        """A new version is there: have it measured and, now and then, written down."""
+        self.evaluation.publish(version, state, last=self.engine.finished is not None)
+        for member in self.members.connected(trains=False):
+            self._evaluate(member)
+        if time.monotonic() - self._saved > SAVE_SECONDS:
+            self._saved = time.monotonic()
+            self.beside.spawn(self._save("last", version, state))
+
+    def _evaluate(self, member: Member) -> None:
+        if member.session is not None and (due := self.evaluation.next(member.id)) is not None:
+            member.session.send_parcel(examination(*due))
+            self.journal.bytes_sent += due[2].nbytes
+
+    def _ask_for_model(self) -> None:
+        """Have one trainer send the model to start from."""
+        trainers = self.members.connected(trains=True)
+        if self.federation is None and self._asked is None and trainers:
+            self._asked = trainers[0]
+            if self._asked.session is not None:
+                self._asked.session.send(pb.RequestInitialState())
+
+    @property
+    def _light(self) -> bool:
+        return self.layout is None or self.layout.nbytes <= LIGHT_BYTES
+
+    async def _heavy(self, work: Callable[..., R], *arguments: Any) -> R:
+        """Work on vectors: beside the loop unless they are short."""
+        return work(*arguments) if self._light else await self.beside.numerics(work, *arguments)
+
+    async def _save(self, which: str, version: int, state: Vector) -> None:
+        if self.layout is None:
+            return
+        measured = self.journal.measurement(version)
+        metrics = {} if measured is None else measured.metrics
+        try:
+            await self.beside.files(self.files.save, which, self.layout, state, version, metrics)
+        except (OSError, FedecadoError) as error:
+            log.error("the %s model could not be saved: %s", which, error)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        self.finished.set()
+
+    def _maybe_finished(self) -> None:
+        if self.engine.finished and not self._aggregating and not self.evaluation.busy:
+            self.finished.set()
+
+
+def _result(header: pb.Update, vector: Vector, member: Member) -> Result:
+    return Result(
+        state=vector,
+        time=header.window,
+        curvature=header.curvature if header.HasField("curvature") else member.curvature,
+        steps=header.steps,
+        loss_before=header.loss_before if header.HasField("loss_before") else math.nan,
+        loss_after=header.loss_after if header.HasField("loss_after") else math.nan,
+    )

@@ -1,0 +1,209 @@
+"""The Session service: admits workers and passes on what their streams bring."""
+
+import asyncio
+import logging
+import math
+import re
+import time
+from typing import Any, final
+
+import grpc
+
+from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError, VersionError
+from fedecado.common.layout import Layout
+from fedecado.common.timeouts import Timeouts
+from fedecado.common.wire import parse_worker_message, serialize_message
+from fedecado.server.coordinator.about import About
+from fedecado.server.coordinator.inbox import Arrival, Inbox, Received, Spoiled
+from fedecado.server.coordinator.members import Member
+from fedecado.server.coordinator.refusals import refused_session
+from fedecado.server.coordinator.run import Run
+from fedecado.server.coordinator.session import Session, envelope
+from fedecado.v1 import PROTOCOL_MAJOR, PROTOCOL_MINOR
+from fedecado.v1 import session_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+_WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+
+
+class Refusal(Exception):  # noqa: N818 - carries an answer, it is no fault
+    """The stream ends with this answer."""
+
+    def __init__(self, answer: pb.Refused) -> None:
+        super().__init__(answer.message)
+        self.answer = answer
+
+
+@final
+class SessionService:
+    """One `session` call per connected worker."""
+
+    def __init__(self, run: Run, timeouts: Timeouts, about: About) -> None:
+        self._run, self._timeouts, self._about = run, timeouts, about
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What to add to a server: bulk chunks pass without becoming message objects."""
+        method = grpc.stream_stream_rpc_method_handler(
+            self.session, request_deserializer=parse_worker_message, response_serializer=serialize_message
+        )
+        return grpc.method_handlers_generic_handler("fedecado.v1.SessionService", {"Session": method})
+
+    async def session(self, _: Any, context: Any) -> None:
+        """A worker's whole visit."""
+        session = Session(context, self._timeouts)
+        try:
+            member = await self._admit(session, context.peer())
+        except Refusal as refusal:
+            log.warning("refused %s: %s", context.peer(), refusal)
+            await context.write(envelope(refusal.answer))
+            return
+        try:
+            await self._converse(session, member)
+        finally:
+            if member.session is session:
+                log.info("%s is gone", member.id)
+                self._run.left(member)
+
+    async def _converse(self, session: Session, member: Member) -> None:
+        """Read and write until either side has said its last word."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                reader = group.create_task(self._read(session, member))
+                await session.write_all()
+                reader.cancel()
+        except* (ProtocolError, TimeoutError) as problems:
+            problem = problems.exceptions[0]
+            text = str(problem) or "it does not take what it is sent"
+            member.blame(type(problem).__name__, text)
+            log.warning("session of %s ended: %s", member.id, text)
+
+    async def _read(self, session: Session, member: Member) -> None:
+        try:
+            async for arrival in session.arrivals(Inbox(lambda: self._run.layout)):
+                await self._arrived(member, arrival)
+        except ProtocolError as error:
+            session.close(refused_session(error))
+            raise
+        finally:
+            session.close()
+
+    async def _arrived(self, member: Member, arrival: Arrival) -> None:
+        run = self._run
+        match arrival:
+            case Received(pb.InitialState(), vector):
+                self._initial(member, vector)
+            case Received(pb.Update() as header, vector):
+                await run.deliver(member, header, vector)
+            case Spoiled(pb.Update() as header, error):
+                run.spoiled(member, header.task_id, error)
+            case Spoiled(_, error):
+                raise ProtocolError(f"the initial state cannot be used: {error}")
+            case pb.Progress():
+                member.progress = arrival
+            case pb.Evaluation():
+                run.measured(member, arrival)
+            case pb.TaskFailed():
+                run.failed(member, arrival)
+            case pb.WorkerBye():
+                log.info("%s says goodbye: %s", member.id, arrival.message or "stopped")
+        member.seen = time.time()
+
+    def _initial(self, member: Member, vector: Any) -> None:
+        outcome = pb.Acknowledge.OUTCOME_DUPLICATE
+        if self._run.federation is None and self._run.layout is not None:
+            self._run.start_from(self._run.layout, vector)
+            outcome = pb.Acknowledge.OUTCOME_ACCEPTED
+        if member.session is not None:
+            member.session.send(pb.Acknowledge(task_id=0, outcome=outcome))
+
+    async def _admit(self, session: Session, peer: str) -> Member:
+        """Read Hello, check it, and welcome the worker."""
+        try:
+            message = await session.read(self._timeouts.hello)
+            if not isinstance(message, pb.WorkerMessage) or message.WhichOneof("content") != "hello":
+                raise ProtocolError("the first message must be Hello")
+            hello = message.hello
+            layout = _check_hello(hello)
+            self._check_run()
+            self._take_over(hello)
+            self._run.agree(layout)
+            member = self._run.members.admit(hello, session, peer)
+        except FedecadoError as error:
+            raise Refusal(refused_session(error)) from error
+        session.member = member
+        verdicts = [
+            self._run.verdict(hello.worker_id, hello.run_id, held.task_id) for held in hello.held_tasks
+        ]
+        session.send(self._welcome(member, verdicts))
+        log.info("%s joins from %s with %d samples (%s)", member.id, peer, hello.samples, hello.device)
+        wanted = tuple(v.task_id for v in verdicts if v.verdict == pb.HeldTaskAnswer.VERDICT_SEND)
+        self._run.joined(member, wanted)
+        return member
+
+    def _check_run(self) -> None:
+        if self._run.engine.finished:
+            text = f"the run is over: {self._run.engine.finished}"
+            raise Refusal(pb.Refused(reason=pb.Refused.REASON_RUN_OVER, message=text, retry=False))
+
+    def _take_over(self, hello: pb.Hello) -> None:
+        """End an older stream of the same process; refuse a second process under one id."""
+        member = self._run.members.by_id.get(hello.worker_id)
+        if member is None or member.session is None:
+            return
+        if member.hello.incarnation == hello.incarnation and hello.connection > member.hello.connection:
+            member.session.close(pb.CoordinatorBye(reason=pb.CoordinatorBye.REASON_REPLACED))
+            self._run.left(member)
+            return
+        text = (
+            f"another process is connected as {hello.worker_id!r} from {member.address}; "
+            "give each worker its own id (if it was just restarted, the old connection ends soon)"
+        )
+        raise Refusal(
+            pb.Refused(
+                reason=pb.Refused.REASON_WORKER_ID_TAKEN,
+                message=text,
+                retry=True,
+                retry_after_seconds=self._timeouts.keepalive,
+            )
+        )
+
+    def _welcome(self, member: Member, verdicts: list[pb.HeldTaskAnswer]) -> pb.Welcome:
+        run = self._run
+        weight = run.engine.roster.weight(member.id) if member.id in run.engine.roster else 1.0
+        return pb.Welcome(
+            protocol=pb.ProtocolVersion(major=PROTOCOL_MAJOR, minor=PROTOCOL_MINOR),
+            run_id=run.files.run_id,
+            run_name=self._about.name,
+            software_version=self._about.software,
+            worker_index=member.index,
+            weight=weight,
+            layout_digest="" if run.layout is None else run.layout.digest,
+            model_version=0 if run.federation is None else run.federation.version,
+            held_tasks=verdicts,
+        )
+
+
+def _check_hello(hello: pb.Hello) -> Layout:
+    if hello.protocol.major != PROTOCOL_MAJOR:
+        raise VersionError(
+            f"you speak protocol {hello.protocol.major}, this coordinator {PROTOCOL_MAJOR}; "
+            "install the same fedecado version on both sides"
+        )
+    if not _WORKER_ID.fullmatch(hello.worker_id):
+        raise ProtocolError(
+            f"worker id {hello.worker_id[:140]!r}: use 1 to 128 letters, digits and . _ : @ -, "
+            "a letter or digit first"
+        )
+    if hello.role not in (pb.ROLE_TRAINER, pb.ROLE_EVALUATOR):
+        raise ProtocolError(f"unknown role {hello.role}")
+    if hello.role == pb.ROLE_TRAINER and not 1 <= hello.samples < 1 << 53:
+        raise ProtocolError(f"a trainer with {hello.samples} samples; it needs at least one")
+    if hello.HasField("curvature") and not (math.isfinite(hello.curvature) and hello.curvature >= 0):
+        raise ProtocolError(f"curvature {hello.curvature}; it must be finite, 0 or more")
+    if not hello.incarnation:
+        raise ProtocolError("no incarnation; it must be a random number, not 0")
+    layout = Layout.from_json(hello.layout_json)
+    if layout.digest != hello.layout_digest:
+        raise LayoutError(f"the layout's digest is {layout.digest}, Hello says {hello.layout_digest[:70]!r}")
+    return layout

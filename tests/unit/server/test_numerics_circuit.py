@@ -1,0 +1,122 @@
+"""Element values of a round's circuit, and the ranges of the solver's options."""
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedecado.common.errors import ConfigError, NonFiniteError, NoUpdatesError, NumericsError, WindowError
+from fedecado.server.numerics.circuit import Circuit
+from fedecado.server.numerics.options import Options
+
+GOOD: dict[str, Any] = {
+    "times": [0.1, 0.2, 0.4],
+    "curvatures": [1.0, 0.0, 2.0],
+    "weights": [0.5, 1.0, 1.5],
+    "enrolled": 10,
+}
+
+
+def build(options: Options | None = None, **changes: Any) -> Circuit:
+    return Circuit.build(**{**GOOD, **changes}, options=options or Options())
+
+
+def test_sensitivities_take_the_time_that_each_trajectory_spans() -> None:
+    circuit = build(Options(rho=1.5))
+    spans = np.array([0.15, 0.3, 0.4])  # min(T, rho T_i)
+    np.testing.assert_allclose(circuit.G, 1 / spans + np.array([0.5, 0.0, 3.0]), rtol=1e-15)
+    assert circuit.T == 0.4
+
+
+@pytest.mark.parametrize("options", [Options(window="common"), Options(rho=math.inf)])
+def test_sensitivities_take_the_common_window_on_request_and_without_a_bound(options: Options) -> None:
+    np.testing.assert_allclose(build(options).G, 1 / 0.4 + np.array([0.5, 0.0, 3.0]), rtol=1e-15)
+
+
+def test_inductance_follows_critical_damping_unless_given() -> None:
+    circuit = build(Options(kappa=2.0))
+    np.testing.assert_allclose(circuit.L, 2.0 * np.mean(1 / circuit.G) ** 2 / 12, rtol=1e-15)
+    assert build(Options(inductance=0.7, kappa=2.0)).L == 0.7
+
+
+@pytest.mark.parametrize(("inertia", "expected"), [(0.0, 1.0), (0.1, 1.7), (1.0, 8.0)])
+def test_absent_clients_load_the_centre_with_their_inertia(inertia: float, expected: float) -> None:
+    np.testing.assert_allclose(build(Options(inertia=inertia)).C, expected, rtol=1e-15)
+
+
+def test_a_round_of_one_client_has_a_circuit() -> None:
+    circuit = build(times=[0.5], curvatures=[0.0], weights=[1.0], enrolled=1)
+    assert (circuit.T, circuit.C, circuit.L) == (0.5, 1.0, 0.0625)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "names"),
+    [
+        ({"times": [], "curvatures": [], "weights": []}, NoUpdatesError, "at least one"),
+        ({"enrolled": 2}, NumericsError, "3 updates from 2"),
+        ({"times": [0.1, 0.0, 0.4]}, WindowError, "0.0"),
+        ({"times": [0.1, -2.0, 0.4]}, WindowError, "-2.0"),
+        ({"times": [0.1, math.nan, 0.4]}, WindowError, "nan"),
+        ({"times": [0.1, math.inf, 0.4]}, WindowError, "inf"),
+        ({"weights": [0.5, 0.0, 1.5]}, NonFiniteError, "weights.*0.0"),
+        ({"weights": [0.5, math.nan, 1.5]}, NonFiniteError, "weights.*nan"),
+        ({"curvatures": [1.0, -1.0, 2.0]}, NonFiniteError, "curvatures.*-1.0"),
+        ({"curvatures": [1.0, math.inf, 2.0]}, NonFiniteError, "curvatures.*inf"),
+        ({"times": [5e-324, 1.0, 1.0]}, NonFiniteError, "floating-point range"),
+        ({"times": [1e300, 1.0, 1.0], "curvatures": [0.0, 0.0, 0.0]}, NonFiniteError, "floating-point range"),
+        ({"curvatures": [1e308, 0.0, 0.0], "weights": [10.0, 1.0, 1.0]}, NonFiniteError, "1e\\+308"),
+    ],
+)
+def test_scalars_out_of_range_raise_and_are_named(
+    changes: dict[str, Any], error: type[NumericsError], names: str
+) -> None:
+    with pytest.raises(error, match=names):
+        build(**changes)
+
+
+ALLOWED: dict[str, list[Any]] = {
+    "rho": [1.0, 1.2, math.inf],
+    "inertia": [0.0, 1.0],
+    "kappa": [1e-3, 10.0],
+    "inductance": [None, 1e-3, 5.0],
+    "tolerance": [1e-9, 10.0],
+    "norm": ["rms", "max"],
+    "window": ["own", "common"],
+    "absent": ["held", "ignored"],
+    "max_level": [0, 30],
+}
+REFUSED: dict[str, list[Any]] = {
+    "rho": [0.99, -1.0, math.nan],
+    "inertia": [-0.1, 1.1, math.nan],
+    "kappa": [0.0, -1.0, math.inf, math.nan],
+    "inductance": [0.0, -1.0, math.inf, math.nan],
+    "tolerance": [0.0, -1.0, math.inf, math.nan],
+    "norm": ["l2", None],
+    "window": ["", None],
+    "absent": ["dropped", None],
+    "max_level": [-1, 31],
+}
+
+
+def test_every_option_has_its_range_tested() -> None:
+    assert ALLOWED.keys() == REFUSED.keys() == {field.name for field in fields(Options)}
+
+
+@pytest.mark.parametrize(("name", "value"), [(k, v) for k, values in ALLOWED.items() for v in values])
+def test_values_in_range_are_accepted(name: str, value: Any) -> None:
+    assert getattr(Options(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize(("name", "value"), [(k, v) for k, values in REFUSED.items() for v in values])
+def test_values_out_of_range_are_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is {value!r}; it must be"):
+        Options(**{name: value})
+
+
+def test_the_published_choices_can_be_selected() -> None:
+    paper = Options.paper(inductance=0.3)
+    assert paper == Options(
+        rho=math.inf, inertia=0.0, inductance=0.3, norm="max", window="common", absent="ignored"
+    )
