@@ -17,6 +17,11 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+demo: $(READY) ## Run a federation on this machine: 10 workers, FedECADO and then FedAvg
+	@echo "==> Running 10 worker processes on handwritten digits, FedECADO and then FedAvg (1 to 2 minutes)"
+	$(BIN)/fedecado up --name demo --clients 10 --active 5 --rounds 60 --rates 0.01,0.1 --epochs 1,10 \
+	  --task digits --task-arg alpha=0.1 --solver-window common --solver-rho 4 --compare fedavg $(ARGS)
+
 test: $(READY) ## Run the tests
 	@echo "==> Running the tests"
 	$(BIN)/python -m pytest -n auto $(ARGS)

@@ -40,12 +40,7 @@ class Address:
 
         A channel that failed answers from memory until its own backoff is over; a new one really tries.
         """
-        options = [
-            *channel_options(self.timeouts),
-            # Despite its name this is also the time that a connection has to come up.
-            ("grpc.min_reconnect_backoff_ms", round(1000 * self.timeouts.hello)),
-        ]
-        async with grpc.aio.insecure_channel(self.target, options=options) as channel:
+        async with grpc.aio.insecure_channel(self.target, options=channel_options(self.timeouts)) as channel:
             call: Call = channel.stream_stream(
                 _METHOD, request_serializer=serialize_message, response_deserializer=None
             )()

@@ -15,6 +15,7 @@ The numerical proof, against an optimum that is known exactly:
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from fedecado.cli.progress import RoundProgress
@@ -62,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(loaded: Loaded[SimulateSettings], args: argparse.Namespace) -> int:
     settings = loaded.settings
     workload, fleet = make_workload(settings), make_fleet(settings)
-    engine = Engine(configure.rules(settings.rounds, settings.run.seed))
+    rules = configure.rules(settings.rounds, settings.run.seed)
+    # All clients are here from the start, so the first round does not begin with the first of them.
+    engine = Engine(replace(rules, min_clients=settings.fleet.clients))
     algorithm = configure.algorithm(settings.run, settings.algorithm, settings.solver)
     federation = Federation(engine, algorithm, workload.layout, workload.initial())
     options = settings.simulate

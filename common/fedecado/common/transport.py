@@ -19,6 +19,8 @@ def _common(timeouts: Timeouts) -> Options:
     return [
         ("grpc.keepalive_time_ms", round(1000 * timeouts.keepalive)),
         ("grpc.keepalive_timeout_ms", round(1000 * timeouts.keepalive_answer)),
+        # Without this an unanswered keepalive ping counts only after a minute.
+        ("grpc.http2.ping_timeout_ms", round(1000 * timeouts.keepalive_answer)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.max_receive_message_length", MESSAGE_BYTES),

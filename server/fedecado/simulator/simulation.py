@@ -8,7 +8,7 @@ from typing import assert_never
 
 import numpy as np
 
-from fedecado.common.errors import NumericsError, TaskError
+from fedecado.common.errors import DataError, NumericsError, TaskError
 from fedecado.server.federation import Federation, Offer, Result
 from fedecado.server.rounds import (
     Accept,
@@ -68,6 +68,7 @@ class Simulation:
         self._every, self._watch, self._replay = evaluate_every, watch, replay
         self._names = client_names(len(workload.samples))
         self._index = {name: i for i, name in enumerate(self._names)}
+        _check_names(replay or Trace(), set(self._names))
         self._offers: dict[int, Offer] = {}
         self._results: dict[int, Result] = {}
         self._due: list[_Due] = []
@@ -164,7 +165,7 @@ class Simulation:
         starts = [federation.version - self._engine.tasks[task].version for task in tasks]
         results = [result for _, result in federation.results(tasks)]
         report = federation.commit(tasks)
-        metrics = self._measure(number)
+        metrics = self._measure(number, report.rate)
         record = RoundRecord(
             round=number,
             clock=self._now,
@@ -184,15 +185,25 @@ class Simulation:
         if metrics:
             self._carry_out(self._engine.handle(Measured(federation.version, metrics)))
 
-    def _measure(self, number: int) -> dict[str, float]:
+    def _measure(self, number: int, rate: float) -> dict[str, float]:
         """Evaluate on schedule, and always the last round."""
-        if number % self._every and number != self._engine.rules.max_rounds:
-            return {}
-        return self._workload.evaluate(self.federation.central)
+        rules = self._engine.rules
+        last = number == rules.max_rounds or (
+            rules.rest_tolerance is not None and rate < rules.rest_tolerance
+        )
+        return self._workload.evaluate(self.federation.central) if last or number % self._every == 0 else {}
 
     def _later(self, after: float, event: Event) -> None:
         if self._replay is None:  # a replay brings these events itself
             self._plan(after, event)
+
+
+def _check_names(replay: Trace, names: set[str]) -> None:
+    named = {
+        event.client for _, event in replay if isinstance(event, Enrolled | Disconnected | UpdateArrived)
+    }
+    if unknown := named - names:
+        raise DataError(f"the trace names clients that are not here, such as {min(unknown)!r}")
 
 
 def client_names(count: int) -> list[str]:

@@ -100,6 +100,16 @@ def test_no_round_starts_before_min_clients_are_connected() -> None:
     assert engine.round == 1
 
 
+def test_later_rounds_start_with_whoever_is_there() -> None:
+    engine = Engine(Rules(min_clients=3))
+    enrol(engine, "a", "b", "c")
+    play(engine, Disconnected("b"), Disconnected("c"))
+    answer(engine, "a")
+    assigned = of(Assign, play(engine, Aggregated(1.0)))
+    assert [a.client for a in assigned] == ["a"]
+    assert engine.round == 2
+
+
 def test_a_weight_is_the_share_of_samples_over_their_mean() -> None:
     engine = Engine(Rules(min_clients=2))
     play(engine, Enrolled("a", 10), Enrolled("b", 30))

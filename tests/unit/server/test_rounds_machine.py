@@ -197,7 +197,7 @@ class World:
         }
         if engine.finished or engine.closing or engine.paused:
             return
-        assert engine.open or engine.roster.connected < rules.min_clients
+        assert engine.open or engine.roster.connected < engine.needed
         if engine.open and not engine.running():
             assert not engine.roster.idle
             assert len(engine.ready) < rules.min_updates

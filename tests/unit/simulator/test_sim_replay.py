@@ -136,3 +136,10 @@ def test_a_trace_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="cannot read the trace"):
         Trace.load(tmp_path / "binary.jsonl")
+
+
+def test_a_trace_of_other_clients_is_refused() -> None:
+    trace = Trace()
+    trace.add(0.0, Enrolled("stranger", 5))
+    with pytest.raises(DataError, match="stranger"):
+        play("rounds", replay=trace)

@@ -51,6 +51,7 @@ def test_a_run_ends_at_rest() -> None:
     history, _ = quadratic(max_rounds=2000, rest_tolerance=1e-6, every=2000)
     assert "at rest" in history.ended
     assert history.rounds[-1].rate < 1e-6 <= history.rounds[-2].rate
+    assert history.rounds[-1].metrics["distance"] < 1e-3  # the last round is always measured
 
 
 @pytest.mark.parametrize("mode", ["rounds", "stream"])

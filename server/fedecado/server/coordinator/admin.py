@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, final
 
 import grpc
@@ -21,6 +22,8 @@ PAGE = 200
 """Rows of a page when the caller does not say."""
 MOST = 2_000
 """Rows of the largest page."""
+HEARTBEAT_SECONDS = 1.0
+"""A watcher hears from the run at least this often."""
 WATCH_SECONDS = 0.2
 """Least time between two status messages when the caller does not say."""
 
@@ -43,7 +46,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             changed = self._run.changed
             yield pb.WatchStatusResponse(status=status_of(self._run, self._about))
             await asyncio.sleep(pause)
-            await changed.wait()
+            # Not only changes: progress and the time that has gone by are worth a look, too.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), HEARTBEAT_SECONDS)
 
     async def ListRounds(self, request: pb.ListRoundsRequest, context: Any) -> pb.ListRoundsResponse:  # noqa: N802 - gRPC's name
         limit = min(request.limit or PAGE, MOST)

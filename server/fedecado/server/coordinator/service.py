@@ -125,7 +125,6 @@ class SessionService:
                 raise ProtocolError("the first message must be Hello")
             hello = message.hello
             layout = _check_hello(hello)
-            self._check_run()
             self._take_over(hello)
             self._run.agree(layout)
             member = self._run.members.admit(hello, session, peer)
@@ -136,15 +135,18 @@ class SessionService:
             self._run.verdict(hello.worker_id, hello.run_id, held.task_id) for held in hello.held_tasks
         ]
         session.send(self._welcome(member, verdicts))
+        if self._run.engine.finished:
+            # Not a refusal: whoever comes back after the end has done its part and exits with success.
+            session.close(
+                pb.CoordinatorBye(
+                    reason=pb.CoordinatorBye.REASON_FINISHED, message=self._run.engine.finished
+                )
+            )
+            return member
         log.info("%s joins from %s with %d samples (%s)", member.id, peer, hello.samples, hello.device)
         wanted = tuple(v.task_id for v in verdicts if v.verdict == pb.HeldTaskAnswer.VERDICT_SEND)
         self._run.joined(member, wanted)
         return member
-
-    def _check_run(self) -> None:
-        if self._run.engine.finished:
-            text = f"the run is over: {self._run.engine.finished}"
-            raise Refusal(pb.Refused(reason=pb.Refused.REASON_RUN_OVER, message=text, retry=False))
 
     def _take_over(self, hello: pb.Hello) -> None:
         """End an older stream of the same process; refuse a second process under one id."""

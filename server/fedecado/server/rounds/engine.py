@@ -73,6 +73,11 @@ class Engine:
         return len(self.roster)
 
     @property
+    def needed(self) -> int:
+        """Connected clients needed to open a round: all that were called for at first, then any."""
+        return self.rules.min_clients if self.round == 0 else 1
+
+    @property
     def version(self) -> int:
         """The newest version."""
         return self.ledger.version
@@ -246,7 +251,7 @@ class Engine:
         if self.rules.max_rounds is not None and self.round >= self.rules.max_rounds:
             self._finish(f"all {self.rules.max_rounds} rounds are done")
             return
-        if self.paused or self.roster.connected < self.rules.min_clients:
+        if self.paused or self.roster.connected < self.needed:
             return
         self.round += 1
         self.open, self.late, self.draws = True, False, 0

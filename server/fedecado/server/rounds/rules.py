@@ -48,7 +48,7 @@ class Rules:
     active: int | float = 1.0
     """Clients asked per round (or kept busy): a count, or a fraction of the enrolled ones."""
     min_clients: int = 1
-    """Connected clients needed before a round starts."""
+    """Connected clients needed before the first round starts; later ones start with any."""
     min_updates: int = 1
     """No round closes with fewer updates."""
     target_updates: int | None = None

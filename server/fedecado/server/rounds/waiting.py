@@ -20,7 +20,7 @@ def describe(engine: Engine) -> str:
             return "paused; resume to start the next round"
         return (
             f"waiting for clients: {engine.roster.connected} connected, "
-            f"{engine.rules.min_clients} needed to start a round"
+            f"{engine.needed} needed to start a round"
         )
     return f"round {engine.round}: {_progress(engine)}"
 
