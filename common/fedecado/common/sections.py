@@ -6,34 +6,20 @@ the file and the environment may use. Each section must be complete by its defau
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from fedecado.common.errors import ConfigError
 from fedecado.common.settings import Section, Settings
-
-
-class Target(NamedTuple):
-    """A metric's bound: training has reached it when `metric sign bound` holds."""
-
-    metric: str
-    sign: Literal[">=", "<="]
-    bound: float
-
-
-def parse_target(text: str) -> Target:
-    """`accuracy>=0.9` or `loss<=0.1`; anything else is a ValueError."""
-    match = re.fullmatch(
-        r"\s*([A-Za-z_][\w./-]*)\s*(>=|<=)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*", text
-    )
-    if match is None:
-        raise ValueError("must be NAME>=NUMBER or NAME<=NUMBER, as in accuracy>=0.9, or none")
-    metric, sign, bound = match.groups()
-    return Target(metric, ">=" if sign == ">=" else "<=", float(bound))
+from fedecado.common.target import Target
 
 
 def _check_target(text: str) -> str:
-    parse_target(text)
+    try:
+        Target.parse(text)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
     return text
 
 

@@ -14,8 +14,8 @@ from fedecado.common.sections import (
     RunSection,
     SolverSection,
     TaskSection,
-    parse_target,
 )
+from fedecado.common.target import Target
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_other_values_of_active_are_refused(value: object) -> None:
     st.floats(allow_nan=False, allow_infinity=False),
 )
 def test_a_target_is_a_metric_a_sign_and_a_number(metric: str, sign: str, bound: float) -> None:
-    assert parse_target(f" {metric} {sign}{bound}") == (metric, sign, bound)
+    assert Target.parse(f" {metric} {sign}{bound}") == Target(metric, bound, rising=sign == ">=")
 
 
 @pytest.mark.parametrize(

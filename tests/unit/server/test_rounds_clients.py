@@ -1,8 +1,7 @@
 """Clients that repeat themselves, fail, vanish, come back or leave."""
 
-from typing import TypeVar
-
 import pytest
+from engine_driving import answer, of, play, start
 
 from fedecado.common.errors import RoundError
 from fedecado.server.rounds import (
@@ -13,7 +12,6 @@ from fedecado.server.rounds import (
     CloseRound,
     DeadlinePassed,
     Disconnected,
-    Effect,
     Engine,
     Enrolled,
     Event,
@@ -26,28 +24,6 @@ from fedecado.server.rounds import (
     TaskFailed,
     UpdateArrived,
 )
-
-E = TypeVar("E")
-
-
-def play(engine: Engine, *events: Event) -> list[Effect]:
-    return [effect for event in events for effect in engine.handle(event)]
-
-
-def of(kind: type[E], effects: list[Effect]) -> list[E]:
-    return [effect for effect in effects if isinstance(effect, kind)]
-
-
-def start(rules: Rules, clients: str) -> Engine:
-    """An engine whose clients `a`, `b`, ... hold the tasks 1, 2, ..."""
-    engine = Engine(rules)
-    play(engine, *(Enrolled(client, 10) for client in clients))
-    assert [engine.tasks[task].client for task in engine.running()] == list(clients)
-    return engine
-
-
-def answer(engine: Engine, clients: str) -> list[Effect]:
-    return play(engine, *(UpdateArrived(client, engine.roster[client].task or 0) for client in clients))
 
 
 def test_a_repeated_update_is_accepted_as_a_duplicate_and_counts_once() -> None:

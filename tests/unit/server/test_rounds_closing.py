@@ -1,8 +1,7 @@
 """When a round closes, with what, and which versions are kept."""
 
-from typing import TypeVar
-
 import pytest
+from engine_driving import answer, of, play, start
 
 from fedecado.common.errors import RoundError
 from fedecado.server.rounds import (
@@ -14,7 +13,6 @@ from fedecado.server.rounds import (
     DeadlinePassed,
     Discarded,
     DropVersion,
-    Effect,
     Engine,
     Enrolled,
     Event,
@@ -25,28 +23,6 @@ from fedecado.server.rounds import (
     StartTimer,
     UpdateArrived,
 )
-
-E = TypeVar("E")
-
-
-def play(engine: Engine, *events: Event) -> list[Effect]:
-    return [effect for event in events for effect in engine.handle(event)]
-
-
-def of(kind: type[E], effects: list[Effect]) -> list[E]:
-    return [effect for effect in effects if isinstance(effect, kind)]
-
-
-def start(rules: Rules, clients: str) -> Engine:
-    """An engine whose clients `a`, `b`, ... hold the tasks 1, 2, ..."""
-    engine = Engine(rules)
-    play(engine, *(Enrolled(client, 10) for client in clients))
-    assert [engine.tasks[task].client for task in engine.running()] == list(clients)
-    return engine
-
-
-def answer(engine: Engine, clients: str) -> list[Effect]:
-    return play(engine, *(UpdateArrived(client, engine.roster[client].task or 0) for client in clients))
 
 
 def test_a_round_closes_when_all_who_were_asked_have_answered() -> None:

@@ -1,8 +1,7 @@
 """Pausing, and every way in which a run ends."""
 
-from typing import TypeVar
-
 import pytest
+from engine_driving import answer, of, play, start
 
 from fedecado.server.rounds import (
     Accept,
@@ -11,10 +10,7 @@ from fedecado.server.rounds import (
     Cancel,
     CloseRound,
     Disconnected,
-    Effect,
-    Engine,
     Enrolled,
-    Event,
     Finish,
     Measured,
     Paused,
@@ -22,30 +18,7 @@ from fedecado.server.rounds import (
     Rules,
     Stopped,
     Target,
-    UpdateArrived,
 )
-
-E = TypeVar("E")
-
-
-def play(engine: Engine, *events: Event) -> list[Effect]:
-    return [effect for event in events for effect in engine.handle(event)]
-
-
-def of(kind: type[E], effects: list[Effect]) -> list[E]:
-    return [effect for effect in effects if isinstance(effect, kind)]
-
-
-def start(rules: Rules, clients: str) -> Engine:
-    """An engine whose clients `a`, `b`, ... hold the tasks 1, 2, ..."""
-    engine = Engine(rules)
-    play(engine, *(Enrolled(client, 10) for client in clients))
-    assert [engine.tasks[task].client for task in engine.running()] == list(clients)
-    return engine
-
-
-def answer(engine: Engine, clients: str) -> list[Effect]:
-    return play(engine, *(UpdateArrived(client, engine.roster[client].task or 0) for client in clients))
 
 
 def test_a_pause_lets_the_open_round_end_and_starts_no_other() -> None:

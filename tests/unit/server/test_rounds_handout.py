@@ -1,8 +1,7 @@
 """Who is asked, when, and who steps in for a lost task."""
 
-from typing import TypeVar
-
 import pytest
+from engine_driving import answer, of, play
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +11,6 @@ from fedecado.server.rounds import (
     CloseRound,
     DeadlinePassed,
     Disconnected,
-    Effect,
     Engine,
     Enrolled,
     Event,
@@ -21,29 +19,13 @@ from fedecado.server.rounds import (
     Rules,
     StartTimer,
     TaskFailed,
-    UpdateArrived,
 )
-
-E = TypeVar("E")
 
 TEN = tuple(f"c{i}" for i in range(10))
 
 
-def play(engine: Engine, *events: Event) -> list[Effect]:
-    return [effect for event in events for effect in engine.handle(event)]
-
-
-def of(kind: type[E], effects: list[Effect]) -> list[E]:
-    return [effect for effect in effects if isinstance(effect, kind)]
-
-
 def enrol(engine: Engine, *clients: str) -> list[Assign]:
     return of(Assign, play(engine, *(Enrolled(client, 10) for client in clients)))
-
-
-def answer(engine: Engine, *clients: str) -> list[Effect]:
-    """Let clients deliver the tasks they hold."""
-    return play(engine, *(UpdateArrived(client, engine.roster[client].task or 0) for client in clients))
 
 
 def busy(engine: Engine) -> set[str]:

@@ -138,9 +138,7 @@ class SessionService:
         if self._run.engine.finished:
             # Not a refusal: whoever comes back after the end has done its part and exits with success.
             session.close(
-                pb.CoordinatorBye(
-                    reason=pb.CoordinatorBye.REASON_FINISHED, message=self._run.engine.finished
-                )
+                pb.CoordinatorBye(reason=pb.CoordinatorBye.REASON_FINISHED, message=self._run.engine.finished)
             )
             return member
         log.info("%s joins from %s with %d samples (%s)", member.id, peer, hello.samples, hello.device)

@@ -5,6 +5,7 @@ A plain synchronous state machine with no vectors, no network and no clock. Even
 a test, a replay) carries the effects out. The same events in the same order give the same effects.
 """
 
+from fedecado.common.target import Target
 from fedecado.server.rounds.effects import (
     Accept,
     Assign,
@@ -33,7 +34,7 @@ from fedecado.server.rounds.events import (
     TaskFailed,
     UpdateArrived,
 )
-from fedecado.server.rounds.rules import Rules, Target
+from fedecado.server.rounds.rules import Rules
 from fedecado.server.rounds.snapshot import timers
 from fedecado.server.rounds.waiting import describe
 

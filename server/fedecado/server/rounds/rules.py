@@ -1,42 +1,13 @@
 """The rules of a run's rounds, validated."""
 
 import math
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Self, get_args
+from typing import Literal, get_args
 
 from fedecado.common.errors import ConfigError
+from fedecado.common.target import Target
 
 Mode = Literal["rounds", "stream"]
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A metric to reach, such as `accuracy>=0.9`."""
-
-    metric: str
-    value: float
-    rising: bool
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        found = re.fullmatch(r"\s*([\w./-]+)\s*(>=|<=)\s*(\S+)\s*", text)
-        try:
-            if found is None:
-                raise ValueError
-            value = float(found[3])
-            if not math.isfinite(value):
-                raise ValueError
-            return cls(found[1], value, found[2] == ">=")
-        except ValueError:
-            raise ConfigError(f"target {text!r} is not of the form NAME>=NUMBER or NAME<=NUMBER") from None
-
-    def reached(self, metrics: Mapping[str, float]) -> bool:
-        value = metrics.get(self.metric)
-        if value is None:
-            return False
-        return value >= self.value if self.rising else value <= self.value
 
 
 @dataclass(frozen=True, slots=True)
