@@ -21,9 +21,9 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("partition", get_args(Partition))
 def test_the_clients_share_out_the_training_samples(partition: Any) -> None:
     shares = [make(i, 20, 3, "trainer", partition=partition).samples for i in range(20)]
-    assert sum(shares) == 1437
+    assert sum(shares) == 1438
     assert min(shares) >= 1
-    assert make(0, 20, 3, "evaluator", partition=partition).samples == 360
+    assert make(0, 20, 3, "evaluator", partition=partition).samples == 359
 
 
 def test_everyone_starts_from_the_same_weights_and_seeds_differ() -> None:
