@@ -9,7 +9,8 @@ import numpy as np
 
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.timeouts import Timeouts
-from fedecado.common.transport import channel_options
+from fedecado.common.tls import TlsFiles
+from fedecado.common.transport import open_async_channel
 from fedecado.common.wire import BulkChunk, Receiver, encode, parse_coordinator_message, serialize_message
 from fedecado.v1 import PROTOCOL_MAJOR
 from fedecado.v1 import session_pb2 as pb
@@ -22,12 +23,12 @@ _incarnations = itertools.count(1)
 class ProtocolClient:
     """One stream. Methods are steps of the protocol; nothing happens by itself."""
 
-    def __init__(self, address: str, worker: str, layout: Layout) -> None:
+    def __init__(self, address: str, worker: str, layout: Layout, tls: TlsFiles | None = None) -> None:
         self.worker, self.layout = worker, layout
         self.incarnation = next(_incarnations)
         self.connection = 0
         self.run_id = ""
-        self._channel = grpc.aio.insecure_channel(address, options=channel_options(Timeouts(3.0)))
+        self._channel = open_async_channel(address, Timeouts(3.0), tls)
         self._call: Any = None
 
     async def __aenter__(self) -> Self:

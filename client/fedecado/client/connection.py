@@ -16,7 +16,8 @@ from fedecado.client.effects import Effect, Ending, HangUp, Retry, Send
 from fedecado.client.session import Session
 from fedecado.common.errors import ProtocolError
 from fedecado.common.timeouts import Timeouts
-from fedecado.common.transport import channel_options
+from fedecado.common.tls import TlsFiles
+from fedecado.common.transport import open_async_channel
 from fedecado.common.wire import encode, parse_coordinator_message, serialize_message
 from fedecado.v1.session_pb2 import WorkerMessage
 
@@ -33,6 +34,7 @@ class Address:
 
     target: str
     timeouts: Timeouts
+    tls: TlsFiles | None = None
 
     @asynccontextmanager
     async def stream(self) -> AsyncIterator[Call]:
@@ -40,7 +42,7 @@ class Address:
 
         A channel that failed answers from memory until its own backoff is over; a new one really tries.
         """
-        async with grpc.aio.insecure_channel(self.target, options=channel_options(self.timeouts)) as channel:
+        async with open_async_channel(self.target, self.timeouts, self.tls) as channel:
             call: Call = channel.stream_stream(
                 _METHOD, request_serializer=serialize_message, response_deserializer=None
             )()

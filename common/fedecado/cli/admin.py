@@ -15,9 +15,11 @@ from typing import Final, NamedTuple, NoReturn, Self, final
 
 import grpc
 
+from fedecado.cli.tls_flags import add_tls
 from fedecado.common.errors import ConfigError, FedecadoError, VersionError
 from fedecado.common.timeouts import Timeouts
-from fedecado.common.transport import channel_options
+from fedecado.common.tls import TlsFiles
+from fedecado.common.transport import open_channel
 from fedecado.common.wire import BulkChunk, parse_model_response
 from fedecado.v1 import admin_pb2 as pb
 from fedecado.v1.admin_pb2_grpc import AdminServiceStub
@@ -39,6 +41,7 @@ def add_coordinator(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get(COORDINATOR_VARIABLE) or DEFAULT_COORDINATOR,
         help=f"where the coordinator listens (default ${COORDINATOR_VARIABLE}, else {DEFAULT_COORDINATOR})",
     )
+    add_tls(parser)
 
 
 def address(text: str) -> str:
@@ -59,9 +62,9 @@ class Away(NamedTuple):
 class Admin:
     """Calls to one coordinator; what goes wrong becomes a `FedecadoError` that says what to check."""
 
-    def __init__(self, target: str, timeouts: Timeouts | None = None) -> None:
+    def __init__(self, target: str, timeouts: Timeouts | None = None, tls: TlsFiles | None = None) -> None:
         self.target, self._timeouts = target, timeouts or Timeouts()
-        self._channel = grpc.insecure_channel(target, channel_options(self._timeouts))
+        self._channel = open_channel(target, self._timeouts, tls)
         self._stub = AdminServiceStub(self._channel)
 
     def __enter__(self) -> Self:

@@ -7,6 +7,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -197,3 +198,19 @@ def _import(name: str) -> ModuleType | BaseException:
 
 def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def certificate(path: Path) -> Check:
+    """Whether a TLS certificate is still good for a while."""
+    try:
+        from fedecado.common.certificates import expiry
+    except ModuleNotFoundError as error:
+        return Check("certificate", "warn", f"cannot look into {path} without {error.name}")
+    try:
+        left = (expiry(path) - datetime.now(UTC)).days
+    except ConfigError as error:
+        return Check("certificate", "fail", str(error))
+    if left < 0:
+        return Check("certificate", "fail", f"{path} has expired; `fedecado certs issue` renews it")
+    level: Level = "warn" if left < 14 else "ok"
+    return Check("certificate", level, f"{path} is good for {left} more days")

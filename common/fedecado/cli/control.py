@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from fedecado.cli.admin import Admin, add_coordinator
 from fedecado.cli.picture import summary
+from fedecado.cli.tls_flags import tls_of
 from fedecado.v1.admin_pb2 import RunStatus
 
 
@@ -17,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, reason: bool = True) -> No
 
 
 def call(args: argparse.Namespace, action: Callable[[Admin], RunStatus]) -> int:
-    with Admin(args.coordinator) as admin:
+    with Admin(args.coordinator, tls=tls_of(args)) as admin:
         sys.stdout.write(f"{summary(action(admin))}\n")
     return 0
 

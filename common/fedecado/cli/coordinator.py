@@ -2,11 +2,12 @@
 
 Starts without a model of its own: it takes one from --initial, or asks the first worker for its own.
 The last and the best model are written to the run's folder. The process ends with the run; Ctrl-C or
-SIGTERM ends it in good order before that. When it listens it says so in one line on standard output.
+SIGTERM ends it in good order before that. Beyond this machine it listens with TLS only (`fedecado certs`),
+unless --network-insecure is said. When it listens it says so in one line on standard output.
 
 Examples:
   fedecado coordinator --rounds 100 --active 10 --rounds-deadline 60
-  fedecado coordinator --bind 0.0.0.0:50051 --rounds-min-clients 5 --rounds-target-metric 'accuracy>=0.95'
+  fedecado coordinator --rounds-min-clients 5 --rounds-target-metric 'accuracy>=0.95'
   fedecado coordinator --rounds-mode stream --active 20 --rounds-target-updates 10
 """
 
@@ -20,12 +21,14 @@ from fedecado.common.sections import (
     CoordinatorSection,
     LogSection,
     NetworkSection,
+    ObserveSection,
     RoundsSection,
     RunSection,
     SolverSection,
 )
 from fedecado.common.settings import Loaded, Settings
 from fedecado.common.timeouts import Timeouts
+from fedecado.common.tls import TlsFiles, require_safe_bind
 
 
 class CoordinatorSettings(Settings):
@@ -37,6 +40,7 @@ class CoordinatorSettings(Settings):
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
     network: NetworkSection = NetworkSection()
+    observe: ObserveSection = ObserveSection()
     log: LogSection = LogSection()
 
 
@@ -53,6 +57,9 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         from fedecado.server.coordinator.process import Coordinator, Plan
     except ModuleNotFoundError as error:
         raise ConfigError(f"a coordinator needs {error.name}; install fedecado[server]") from error
+    network = settings.network
+    tls = TlsFiles.choose(network.tls_ca, network.tls_certificate, network.tls_key)
+    require_safe_bind(settings.coordinator.bind, tls, insecure=network.insecure)
     plan = Plan(
         name=settings.run.name,
         folder=settings.run.directory / settings.run.name,
@@ -61,6 +68,8 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         initial=settings.coordinator.initial,
         evaluate_every=settings.rounds.evaluate_every,
         linger=settings.coordinator.linger,
+        tls=tls,
+        observe=settings.observe.bind,
     )
 
     async def main() -> int:

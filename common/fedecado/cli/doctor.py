@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedecado.cli.tls_flags import add_tls, tls_of
+
 if TYPE_CHECKING:
     from fedecado.cli.checks import Check
 
@@ -41,13 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--probe", action="store_true", help="ask the coordinator's health only; exit 0 or 1")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_tls(parser)
 
 
 def run(_: None, args: argparse.Namespace) -> int:
     if args.probe:
         from fedecado.cli.health import serving
 
-        return 0 if serving(args.coordinator or _DEFAULT) else 1
+        return 0 if serving(args.coordinator or _DEFAULT, tls_of(args)) else 1
     failed = False
     found = []
     for check in _checks(args):
@@ -73,9 +76,11 @@ def _checks(args: argparse.Namespace) -> Iterator["Check"]:
     yield configuration
     yield checks.disk(settings.run.directory)
     yield checks.open_files()
+    if (tls := tls_of(args)) is not None:
+        yield checks.certificate(tls.certificate)
     yield reach.port(args.bind or settings.coordinator.bind, asked=args.bind is not None)
     if args.coordinator is not None:
-        yield from reach.coordinator(args.coordinator)
+        yield from reach.coordinator(args.coordinator, tls_of(args))
 
 
 def _print(check: "Check") -> None:

@@ -1,6 +1,11 @@
 """The standard gRPC health check, without the package of that name, which workers do not install."""
 
+from typing import TYPE_CHECKING
+
 import grpc
+
+if TYPE_CHECKING:
+    from fedecado.common.tls import TlsFiles
 
 _METHOD = "/grpc.health.v1.Health/Check"
 _WHOLE_SERVER = b""  # HealthCheckRequest with no service named
@@ -14,10 +19,17 @@ def check(channel: grpc.Channel, seconds: float = PROBE_SECONDS) -> bool:
     return call(_WHOLE_SERVER, timeout=seconds) == _SERVING
 
 
-def serving(target: str, seconds: float = PROBE_SECONDS) -> bool:
+def channel(target: str, tls: "TlsFiles | None" = None) -> grpc.Channel:
+    """A plain channel: a probe loads no more than it must."""
+    if tls is None:
+        return grpc.insecure_channel(target)
+    return grpc.secure_channel(target, tls.channel_credentials())
+
+
+def serving(target: str, tls: "TlsFiles | None" = None, seconds: float = PROBE_SECONDS) -> bool:
     """The same for an address, False also when nothing answers."""
-    with grpc.insecure_channel(target) as channel:
+    with channel(target, tls) as line:
         try:
-            return check(channel, seconds)
+            return check(line, seconds)
         except grpc.RpcError:
             return False

@@ -21,11 +21,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("fedecado.cli.worker", "Train on this machine's data for a coordinator"),
     "config": ("fedecado.cli.config", "Show the effective configuration and where each value comes from"),
     "status": ("fedecado.cli.status", "Show where a run stands and what it waits for"),
+    "dashboard": ("fedecado.cli.dashboard", "Look at a run that is over in a browser"),
     "model": ("fedecado.cli.model", "Download a run's model, or look into a model file"),
     "pause": ("fedecado.cli.pause", "Pause a run"),
     "resume": ("fedecado.cli.resume", "Go on with a paused run"),
     "stop": ("fedecado.cli.stop", "End a run"),
     "init": ("fedecado.cli.init", "Start a project with settings and a task that trains as it is"),
+    "certs": ("fedecado.cli.certs", "Make the certificates of a federation"),
     "doctor": ("fedecado.cli.doctor", "Check the installation and the way to a coordinator"),
 }
 

@@ -30,6 +30,7 @@ from fedecado.common.sections import (
     FleetSection,
     LogSection,
     NetworkSection,
+    ObserveSection,
     RoundsSection,
     RunSection,
     SolverSection,
@@ -61,6 +62,7 @@ class UpSettings(Settings):
     coordinator: CoordinatorSection = CoordinatorSection(bind="127.0.0.1:0")
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
+    observe: ObserveSection = ObserveSection()
     log: LogSection = LogSection()
 
 
@@ -97,6 +99,10 @@ async def federate(loaded: Loaded[UpSettings], algorithm: AlgorithmName, folder:
         await children.start("coordinator", _coordinator(common, folder, settings))
         line = await children.first_line("coordinator", START_SECONDS)
         address = line.split()[-1]
+        if settings.observe.bind is not None:
+            sys.stderr.write(
+                f"dashboard: http://{settings.observe.bind} (or as in {children.log('coordinator')})\n"
+            )
         for index, profile in enumerate(_profiles(settings)):
             await children.start(f"worker-{index}", _worker(config, address, index, profile, settings))
         if settings.up.evaluator:

@@ -34,6 +34,7 @@ from fedecado.common.sections import (
 )
 from fedecado.common.settings import DEFAULT, Loaded, Settings
 from fedecado.common.timeouts import Timeouts
+from fedecado.common.tls import TlsFiles
 
 if TYPE_CHECKING:
     from fedecado.client.trainer import Trainer
@@ -80,7 +81,9 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
         software=version("fedecado"),
         description=f"{socket.gethostname()}, {platform.platform()}, {settings.task.factory}",
     )
-    address = Address(settings.worker.coordinator, Timeouts(settings.network.peer_loss))
+    network = settings.network
+    tls = TlsFiles.choose(network.tls_ca, network.tls_certificate, network.tls_key)
+    address = Address(settings.worker.coordinator, Timeouts(network.peer_loss), tls)
     return run_process(address, identity, lambda: make_trainer(loaded))
 
 

@@ -13,7 +13,8 @@ FedecadoError
 │   ├── VersionError     the peers speak different protocol versions
 │   └── ChecksumError    bytes were damaged or cut short on the way
 ├── TaskError            the user's model, data or loss failed
-└── DataError            a data set or a model file is missing or malformed
+├── DataError            a data set or a model file is missing or malformed
+└── StoreError           a run's folder cannot be read, written or trusted
 
 Messages name the offending value and the remedy.
 """
@@ -73,3 +74,7 @@ class TaskError(FedecadoError):
 
 class DataError(FedecadoError):
     """A data set or a model file is missing or malformed."""
+
+
+class StoreError(FedecadoError):
+    """A run's folder cannot be read, written or trusted."""

@@ -373,6 +373,23 @@ class NetworkSection(Section):
         description="Seconds within which a dead peer is noticed; all other time limits follow from it.",
         json_schema_extra={"metavar": "SECONDS"},
     )
+    tls_ca: Path | None = Field(None, description="Certificate of the authority that both sides trust.")
+    tls_certificate: Path | None = Field(None, description="This process's own certificate.")
+    tls_key: Path | None = Field(None, description="The key of that certificate.")
+    insecure: bool = Field(
+        False, description="Let a coordinator listen beyond this machine without TLS, on a trusted network."
+    )
+
+
+class ObserveSection(Section):
+    """The dashboard and the metrics of a run, for reading only."""
+
+    bind: str | None = Field(
+        None,
+        pattern=r"^(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):[0-9]{1,5}$",
+        description="Address of the dashboard and of /metrics; port 0 takes a free one, none serves neither.",
+        json_schema_extra={"allowed": "HOST:PORT", "metavar": "HOST:PORT", "flag": "--observe-bind"},
+    )
 
 
 class LogSection(Section):
@@ -397,4 +414,5 @@ class Everything(Settings):
     coordinator: CoordinatorSection = CoordinatorSection()
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
+    observe: ObserveSection = ObserveSection()
     log: LogSection = LogSection()

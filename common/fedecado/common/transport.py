@@ -6,7 +6,10 @@ send compressed messages may send bombs.
 
 from typing import Any, Final
 
+import grpc
+
 from fedecado.common.timeouts import Timeouts
+from fedecado.common.tls import TlsFiles
 from fedecado.common.wire import CHUNK_BYTES
 
 MESSAGE_BYTES: Final = 4 * CHUNK_BYTES
@@ -52,3 +55,17 @@ def channel_options(timeouts: Timeouts) -> Options:
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", 1),
     ]
+
+
+def open_channel(target: str, timeouts: Timeouts, tls: TlsFiles | None = None) -> grpc.Channel:
+    """A blocking channel to a coordinator."""
+    if tls is None:
+        return grpc.insecure_channel(target, channel_options(timeouts))
+    return grpc.secure_channel(target, tls.channel_credentials(), channel_options(timeouts))
+
+
+def open_async_channel(target: str, timeouts: Timeouts, tls: TlsFiles | None = None) -> grpc.aio.Channel:
+    """A channel to a coordinator for an event loop."""
+    if tls is None:
+        return grpc.aio.insecure_channel(target, options=channel_options(timeouts))
+    return grpc.aio.secure_channel(target, tls.channel_credentials(), options=channel_options(timeouts))

@@ -34,6 +34,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     def __init__(self, run: Run, about: About) -> None:
         self._run, self._about = run, about
+        self._closing = asyncio.Event()
+
+    def close(self) -> None:
+        """End the calls that would go on for ever. Idempotent."""
+        self._closing.set()
+        self._run.notify()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusResponse:  # noqa: N802 - gRPC's name
         return pb.StatusResponse(status=status_of(self._run, self._about))
@@ -45,7 +51,10 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         while True:
             changed = self._run.changed
             yield pb.WatchStatusResponse(status=status_of(self._run, self._about))
-            await asyncio.sleep(pause)
+            if self._closing.is_set():
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), pause)
             # Not only changes: progress and the time that has gone by are worth a look, too.
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), HEARTBEAT_SECONDS)

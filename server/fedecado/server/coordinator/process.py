@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -17,16 +17,22 @@ from grpc_reflection.v1alpha import reflection
 from fedecado.common.errors import ConfigError, FedecadoError
 from fedecado.common.model_file import load_model
 from fedecado.common.timeouts import Timeouts
+from fedecado.common.tls import TlsFiles
 from fedecado.common.transport import server_options
 from fedecado.server.algorithms import Algorithm
+from fedecado.server.algorithms.fedecado import FedEcado
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.admin import AdminService
+from fedecado.server.coordinator.gate import AdminGate
 from fedecado.server.coordinator.lag import LagMeter
 from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.run import Run
 from fedecado.server.coordinator.service import SessionService
-from fedecado.server.rounds import Engine, Rules, Stopped
+from fedecado.server.rounds import Engine, Rules
 from fedecado.v1 import admin_pb2, admin_pb2_grpc, session_pb2
+
+if TYPE_CHECKING:
+    from fedecado.server.observe.observatory import Observatory
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +55,10 @@ class Plan:
     evaluate_every: int = 1
     linger: float | None = 0.0
     """Seconds to go on serving the finished model; none is for ever."""
+    tls: TlsFiles | None = None
+    """Mutual TLS with these files; none is plain text."""
+    observe: str | None = None
+    """Where to serve the dashboard and the metrics; none serves neither."""
 
 
 class Coordinator:
@@ -59,7 +69,10 @@ class Coordinator:
         self._about = About(plan.name, plan.algorithm, version("fedecado"))
         files = ModelFiles(plan.folder, run_id=f"{plan.name}-{secrets.token_hex(6)}")
         self.run = Run(Engine(rules), algorithm, files, evaluate_every=plan.evaluate_every)
+        self._admin = AdminService(self.run, self._about)
         self.lag = LagMeter()
+        self.observatory: Observatory | None = None
+        self._solver = algorithm.options if isinstance(algorithm, FedEcado) else None
         self._health = health.aio.HealthServicer()
         self._stop = asyncio.Event()
         self.address = ""
@@ -87,14 +100,17 @@ class Coordinator:
             layout, state, _ = load_model(self._plan.initial)
             self.run.start_from(layout, state)
         server = grpc.aio.server(
-            options=server_options(self._timeouts), compression=grpc.Compression.NoCompression
+            options=server_options(self._timeouts),
+            compression=grpc.Compression.NoCompression,
+            interceptors=() if self._plan.tls is None else (AdminGate(),),
         )
         service = SessionService(self.run, self._timeouts, self._about)
         server.add_generic_rpc_handlers((service.handler(),))
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self.run, self._about), server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(self._admin, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-        self.address = _bind(server, self._plan.bind)
+        self.address = _bind(server, self._plan.bind, self._plan.tls)
+        await self._observe()
         await server.start()
         for name in ("", *SERVICES):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -107,13 +123,22 @@ class Coordinator:
         self.ready.set()
         return server
 
+    async def _observe(self) -> None:
+        """Serve the dashboard and the metrics, if they are wanted."""
+        if self._plan.observe is None:
+            return
+        from fedecado.server.observe.observatory import Observatory
+
+        self.observatory = Observatory(self.run, self._about, self.lag, self._solver)
+        await self.observatory.start(self._plan.observe)
+
     async def _until_over(self) -> None:
         stop = asyncio.create_task(self._stop.wait())
         over = asyncio.create_task(self.run.finished.wait())
         try:
             await asyncio.wait((stop, over), return_when=asyncio.FIRST_COMPLETED)
             if over.done() and not stop.done():
-                self._dismiss(session_pb2.CoordinatorBye.REASON_FINISHED, str(self.run.engine.finished))
+                self.run.dismiss()
                 await self.run.save_last()
                 if self._plan.linger != 0:
                     log.info("the model can still be fetched; stop with Ctrl-C")
@@ -125,27 +150,29 @@ class Coordinator:
     async def _shut_down(self, server: grpc.aio.Server) -> None:
         """Tell the workers, finish what is being computed, save, and go."""
         await self._health.enter_graceful_shutdown()
+        self._admin.close()
         if not self.run.engine.finished:
             log.info("shutting down; workers may come back to a new coordinator")
-            self._dismiss(session_pb2.CoordinatorBye.REASON_SHUTTING_DOWN, "the coordinator shuts down")
-            self.run.handle(Stopped("the coordinator was stopped"))
+            self.run.shut_down("the coordinator was stopped")
         await server.stop(grace=self._timeouts.drain)
         await self.run.beside.settle()
         path = await self.run.save_last()
         self.run.beside.close()
+        if self.observatory is not None:
+            await self.observatory.close()
         if path is not None:
             log.info("the last model is in %s", path)
 
-    def _dismiss(self, reason: "session_pb2.CoordinatorBye.Reason.ValueType", message: str) -> None:
-        bye = session_pb2.CoordinatorBye(reason=reason, message=message)
-        for member in self.run.members.by_id.values():
-            if member.session is not None:
-                member.session.close(bye)
 
-
-def _bind(server: grpc.aio.Server, address: str) -> str:
+def _bind(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> str:
     try:
-        port = server.add_insecure_port(address)
+        port = _add_port(server, address, tls)
     except RuntimeError as error:
         raise ConfigError(f"cannot listen on {address}; is another process using that port?") from error
     return f"{address.rpartition(':')[0]}:{port}"
+
+
+def _add_port(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> int:
+    if tls is None:
+        return server.add_insecure_port(address)
+    return server.add_secure_port(address, tls.server_credentials())

@@ -24,6 +24,7 @@ from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.post import acknowledge, assignment, examination
 from fedecado.server.coordinator.refusals import refused_result
 from fedecado.server.federation import Federation, Result
+from fedecado.server.observe.observer import NoObserver, Observer, Window
 from fedecado.server.rounds import (
     Accept,
     Aggregated,
@@ -75,11 +76,14 @@ class Run:
         self.members, self.journal = Members(), Journal()
         self.evaluation = Evaluation(evaluate_every)
         self.beside = Beside(self._fail)
+        self.observer: Observer = NoObserver()
         self.layout: Layout | None = None
         self.federation: Federation | None = None
         self.changed = asyncio.Event()
         """Set, and replaced, at the next change."""
         self.finished = asyncio.Event()
+        self.closing = False
+        """Whether the coordinator goes down before the run is over."""
         self.failure: BaseException | None = None
         """What went wrong inside; the process ends with it."""
         self._algorithm = algorithm
@@ -103,8 +107,21 @@ class Run:
     def start_from(self, layout: Layout, state: Vector) -> None:
         """Begin with this model: everyone who waits is enrolled."""
         self.agree(layout)
-        self.federation = Federation(self.engine, self._algorithm, layout, state)
-        log.info("the run starts with %d parameters", layout.parameters)
+        self._begin(Federation(self.engine, self._algorithm, layout, state))
+
+    async def initial(self, member: Member, state: Vector) -> None:
+        """The model to start from is here, from a worker; only the first one is taken."""
+        outcome = pb.Acknowledge.OUTCOME_DUPLICATE
+        if self.layout is not None and self.federation is None:
+            federation = await self._heavy(Federation, self.engine, self._algorithm, self.layout, state)
+            if self.federation is None:
+                outcome = pb.Acknowledge.OUTCOME_ACCEPTED
+                self._begin(federation)
+        acknowledge(member, 0, outcome)
+
+    def _begin(self, federation: Federation) -> None:
+        self.federation = federation
+        log.info("the run starts with %d parameters", federation.layout.parameters)
         for member in self.members.connected(trains=True):
             self.handle(Enrolled(member.id, member.hello.samples))
 
@@ -134,6 +151,9 @@ class Run:
         """A worker's update is complete."""
         task, record = header.task_id, self.engine.tasks.get(header.task_id)
         self.journal.bytes_received += vector.nbytes
+        if member.id not in self.engine.roster:
+            self._refuse(member, task, f"{member.id} does not train here", pb.Acknowledge.REASON_UNKNOWN_TASK)
+            return
         if self.federation is not None and record is not None and record.client == member.id:
             result = _result(header, vector, member)
             try:
@@ -160,6 +180,7 @@ class Run:
     def failed(self, member: Member, failure: pb.TaskFailed) -> None:
         """The user's code failed on a worker."""
         member.failed, member.progress = member.failed + 1, None
+        self.observer.updated("failed")
         member.blame(
             failure.exception_type, failure.message, task=failure.task_id, traceback=failure.traceback
         )
@@ -184,6 +205,25 @@ class Run:
             self.handle(Measured(measurement.version, measurement.metrics))
         self._evaluate(member)
         self._maybe_finished()
+
+    def goodbye(self) -> pb.CoordinatorBye:
+        """The last word to a worker: the run is over, or its coordinator is."""
+        bye = pb.CoordinatorBye
+        if self.closing:
+            return bye(reason=bye.REASON_SHUTTING_DOWN, message="the coordinator shuts down")
+        return bye(reason=bye.REASON_FINISHED, message=str(self.engine.finished))
+
+    def shut_down(self, reason: str) -> None:
+        """End the run because its coordinator goes down; workers keep what they hold and come back."""
+        self.closing = True
+        self.dismiss()
+        self.handle(Stopped(reason))
+
+    def dismiss(self) -> None:
+        """Say goodbye to everyone who is connected."""
+        for member in self.members.by_id.values():
+            if member.session is not None:
+                member.session.close(self.goodbye())
 
     def verdict(self, worker: str, run_id: str, task: int) -> pb.HeldTaskAnswer:
         """What is to become of a task that a worker brings back."""
@@ -263,7 +303,10 @@ class Run:
         session = member.session
         if session is None or federation is None or effect.task not in self.engine.tasks:
             return
-        offer = await self._heavy(federation.offer, effect.task)
+        try:
+            offer = await self._heavy(federation.offer, effect.task)
+        except RoundError:
+            return  # cancelled before its turn came; the engine knows
         frames = await self._encoded(offer.version, offer.state)
         if effect.task not in self.engine.tasks or member.session is not session:
             return  # cancelled or gone meanwhile; the engine knows
@@ -279,11 +322,14 @@ class Run:
         return await asyncio.shield(self._frames[1])
 
     def _accept(self, member: Member, task: int, duplicate: bool) -> None:
-        if duplicate or self.federation is None:
+        result = self._results.pop(task, None)
+        if duplicate or result is None or self.federation is None:
+            self.observer.updated("duplicate")
             acknowledge(member, task, pb.Acknowledge.OUTCOME_DUPLICATE)
             return
-        self.federation.accept(task, self._results.pop(task))
+        self.federation.accept(task, result)
         self.journal.accepted += 1
+        self.observer.updated("accepted")
         member.accepted, member.last_round, member.progress = member.accepted + 1, self.engine.round, None
         acknowledge(member, task, pb.Acknowledge.OUTCOME_ACCEPTED)
         if self.engine.open and not self._light:
@@ -294,6 +340,7 @@ class Run:
     ) -> None:
         member.refused, member.progress = member.refused + 1, None
         self.journal.refused += 1
+        self.observer.updated("refused", pb.Acknowledge.Reason.Name(reason).removeprefix("REASON_").lower())
         member.blame(pb.Acknowledge.Reason.Name(reason), message, task=task)
         log.warning("refused task %d of %s: %s", task, member.id, message)
         acknowledge(member, task, pb.Acknowledge.OUTCOME_REFUSED, reason, message)
@@ -304,7 +351,7 @@ class Run:
         if federation is None:
             raise RoundError(f"round {number} closed without a model")
         opened, late = self.journal.round_opened, self.engine.late
-        stale = sum(self.engine.tasks[task].version < self.engine.version for task in tasks)
+        behind = [self.engine.version - self.engine.tasks[task].version for task in tasks]
         try:
             await self._heavy(federation.aggregate, tasks)
             delivered = federation.results(tasks)
@@ -312,12 +359,16 @@ class Run:
         except NumericsError as error:
             log.error("round %d could not be aggregated and is dropped: %s", number, error)
             federation.discard(tasks)
+            self.observer.discarded()
             self._aggregating = False
             self.handle(Discarded())
             return
         seconds = time.perf_counter() - began
         closed = summarise(number, federation.version, delivered, report, seconds, opened)
-        self.journal.add_round(closed, late=late, stale=stale)
+        self.journal.add_round(closed, late=late, stale=sum(map(bool, behind)))
+        told = zip(delivered, behind, strict=True)
+        windows = tuple(Window(client, result.time, lag) for (client, result), lag in told)
+        self.observer.closed(self.journal.rounds[-1], windows)
         self.handle(Aggregated(report.rate))
         if self._stop_reason is not None:
             self.handle(Stopped(self._stop_reason))
@@ -362,10 +413,13 @@ class Run:
             return
         measured = self.journal.measurement(version)
         metrics = {} if measured is None else measured.metrics
+        began, failed = time.perf_counter(), False
         try:
             await self.beside.files(self.files.save, which, self.layout, state, version, metrics)
         except (OSError, FedecadoError) as error:
+            failed = True
             log.error("the %s model could not be saved: %s", which, error)
+        self.observer.saved(time.perf_counter() - began, failed=failed)
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error

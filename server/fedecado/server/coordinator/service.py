@@ -9,9 +9,10 @@ from typing import Any, final
 
 import grpc
 
-from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError, VersionError
-from fedecado.common.layout import Layout
+from fedecado.common.errors import FedecadoError, LayoutError, NumericsError, ProtocolError, VersionError
+from fedecado.common.layout import Layout, Vector
 from fedecado.common.timeouts import Timeouts
+from fedecado.common.tls import peer_name
 from fedecado.common.wire import parse_worker_message, serialize_message
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.inbox import Arrival, Inbox, Received, Spoiled
@@ -53,7 +54,7 @@ class SessionService:
         """A worker's whole visit."""
         session = Session(context, self._timeouts)
         try:
-            member = await self._admit(session, context.peer())
+            member = await self._admit(session, context.peer(), peer_name(context))
         except Refusal as refusal:
             log.warning("refused %s: %s", context.peer(), refusal)
             await context.write(envelope(refusal.answer))
@@ -72,19 +73,17 @@ class SessionService:
                 reader = group.create_task(self._read(session, member))
                 await session.write_all()
                 reader.cancel()
-        except* (ProtocolError, TimeoutError) as problems:
-            problem = problems.exceptions[0]
-            text = str(problem) or "it does not take what it is sent"
-            member.blame(type(problem).__name__, text)
-            log.warning("session of %s ended: %s", member.id, text)
+        except* TimeoutError:
+            _blame(member, ProtocolError("it does not take what it is sent"))
 
     async def _read(self, session: Session, member: Member) -> None:
         try:
             async for arrival in session.arrivals(Inbox(lambda: self._run.layout)):
                 await self._arrived(member, arrival)
         except ProtocolError as error:
+            _blame(member, error)
+            # Not raised: that would end the writer before it has sent this.
             session.close(refused_session(error))
-            raise
         finally:
             session.close()
 
@@ -92,7 +91,7 @@ class SessionService:
         run = self._run
         match arrival:
             case Received(pb.InitialState(), vector):
-                self._initial(member, vector)
+                await self._initial(member, vector)
             case Received(pb.Update() as header, vector):
                 await run.deliver(member, header, vector)
             case Spoiled(pb.Update() as header, error):
@@ -109,15 +108,13 @@ class SessionService:
                 log.info("%s says goodbye: %s", member.id, arrival.message or "stopped")
         member.seen = time.time()
 
-    def _initial(self, member: Member, vector: Any) -> None:
-        outcome = pb.Acknowledge.OUTCOME_DUPLICATE
-        if self._run.federation is None and self._run.layout is not None:
-            self._run.start_from(self._run.layout, vector)
-            outcome = pb.Acknowledge.OUTCOME_ACCEPTED
-        if member.session is not None:
-            member.session.send(pb.Acknowledge(task_id=0, outcome=outcome))
+    async def _initial(self, member: Member, vector: Vector) -> None:
+        try:
+            await self._run.initial(member, vector)
+        except NumericsError as error:
+            raise ProtocolError(f"the initial state cannot be used: {error}") from error
 
-    async def _admit(self, session: Session, peer: str) -> Member:
+    async def _admit(self, session: Session, peer: str, certified: str | None) -> Member:
         """Read Hello, check it, and welcome the worker."""
         try:
             message = await session.read(self._timeouts.hello)
@@ -125,6 +122,7 @@ class SessionService:
                 raise ProtocolError("the first message must be Hello")
             hello = message.hello
             layout = _check_hello(hello)
+            _check_identity(hello, certified)
             self._take_over(hello)
             self._run.agree(layout)
             member = self._run.members.admit(hello, session, peer)
@@ -137,9 +135,7 @@ class SessionService:
         session.send(self._welcome(member, verdicts))
         if self._run.engine.finished:
             # Not a refusal: whoever comes back after the end has done its part and exits with success.
-            session.close(
-                pb.CoordinatorBye(reason=pb.CoordinatorBye.REASON_FINISHED, message=self._run.engine.finished)
-            )
+            session.close(self._run.goodbye())
             return member
         log.info("%s joins from %s with %d samples (%s)", member.id, peer, hello.samples, hello.device)
         wanted = tuple(v.task_id for v in verdicts if v.verdict == pb.HeldTaskAnswer.VERDICT_SEND)
@@ -182,6 +178,20 @@ class SessionService:
             model_version=0 if run.federation is None else run.federation.version,
             held_tasks=verdicts,
         )
+
+
+def _blame(member: Member, error: ProtocolError) -> None:
+    member.blame(type(error).__name__, str(error))
+    log.warning("session of %s ended: %s", member.id, error)
+
+
+def _check_identity(hello: pb.Hello, certified: str | None) -> None:
+    """With certificates, a worker is who its certificate says."""
+    if certified is not None and hello.worker_id != certified:
+        text = (
+            f"your certificate is for {certified!r}, you say you are {hello.worker_id!r}; set worker.id to it"
+        )
+        raise Refusal(pb.Refused(reason=pb.Refused.REASON_IDENTITY, message=text, retry=False))
 
 
 def _check_hello(hello: pb.Hello) -> Layout:

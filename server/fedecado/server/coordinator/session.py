@@ -60,6 +60,11 @@ class Session:
         self._closing = True
         self._outbox.put_nowait(None)
 
+    @property
+    def queued(self) -> int:
+        """How many parcels wait to be sent."""
+        return self._outbox.qsize()
+
     async def read(self, within: float | None) -> pb.WorkerMessage | BulkChunk | None:
         """The worker's next message, None when it has no more; ProtocolError after `within` seconds."""
         try:

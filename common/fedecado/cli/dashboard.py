@@ -1,0 +1,63 @@
+"""Look at a run that is over in a browser.
+
+Serves the page that a coordinator serves with --observe-bind, from the results that `fedecado simulate`
+and `fedecado up` leave in the run's folder. Ctrl-C ends it.
+
+Examples:
+  fedecado dashboard runs/run
+  fedecado dashboard runs/demo/fedavg --bind 127.0.0.1:9000
+"""
+
+import argparse
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+from fedecado.common.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN_DIR", help="folder of the run, or its results.json")
+    parser.add_argument(
+        "--bind",
+        default="127.0.0.1:0",
+        metavar="HOST:PORT",
+        help="address to serve on (default: a free port)",
+    )
+
+
+def run(_: None, args: argparse.Namespace) -> int:
+    if not re.fullmatch(r"\S+:[0-9]{1,5}", args.bind):
+        raise ConfigError(f"--bind {args.bind!r}: must be HOST:PORT, such as 127.0.0.1:8080")
+    try:
+        from fedecado.server.observe.finished import read_results
+        from fedecado.server.observe.http import Site
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"the dashboard needs {error.name}; install fedecado[server]") from error
+    from fedecado.server.observe.events import Feed
+
+    snapshot = read_results(args.run)
+
+    async def serve() -> None:
+        site = Site(Feed(lambda: snapshot), lambda: snapshot)
+        await site.start(args.bind)
+        sys.stdout.write(f"dashboard of {snapshot['run']['name']} on {site.url}; Ctrl-C ends it\n")
+        sys.stdout.flush()
+        try:
+            await until_told()
+        finally:
+            await site.close()
+
+    asyncio.run(serve())
+    return 0
+
+
+async def until_told() -> None:
+    """Wait for Ctrl-C or SIGTERM, both of which are a good end."""
+    import signal
+
+    told = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    await told.wait()

@@ -1,0 +1,94 @@
+"""A run that is over, read from its results: the same snapshot that a live run gives."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedecado.common.errors import DataError
+from fedecado.server.observe.rows import DETAILS, Row, finite, imbalance
+
+RESULTS = "results.json"
+
+
+def read_results(run: Path) -> Row:
+    """The snapshot of a run's folder, or of its results file; DataError if there is none."""
+    path = run / RESULTS if run.is_dir() else run
+    if not path.is_file():
+        inside = sorted(str(found.parent) for found in run.glob(f"*/{RESULTS}"))
+        hint = f"; there are results in {', '.join(inside)}" if inside else ""
+        raise DataError(f"no {RESULTS} in {run}{hint}; a run writes it when it ends")
+    try:
+        whole = json.loads(path.read_text(encoding="utf-8"))
+        return _snapshot(whole, path)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DataError(f"{path} does not hold the results of a run: {error!r}") from error
+
+
+def _snapshot(whole: dict[str, Any], path: Path) -> Row:
+    settings, history = whole.get("settings") or {}, whole["history"]
+    last = history[-1] if history else {}
+    circuit = settings.get("run", {}).get("algorithm") == "fedecado"
+    solver = settings.get("solver", {}) if circuit else {}
+    return {
+        "source": "results",
+        "now": path.stat().st_mtime,
+        "run": {
+            "id": str(path),
+            "name": settings.get("run", {}).get("name", path.parent.name),
+            "algorithm": settings.get("run", {}).get("algorithm", ""),
+            "mode": settings.get("rounds", {}).get("mode", ""),
+            "software": "",
+            "phase": "finished",
+            "waiting_for": str(whole["ended"]),
+            "started": path.stat().st_mtime - float(whole["seconds"]),
+            "parameters": None,
+            "version": len(history),
+            "rounds_total": settings.get("rounds", {}).get("max_rounds"),
+            "simulated_time": _number(last.get("time")),
+            "enrolled": settings.get("fleet", {}).get("clients"),
+            "accepted": sum(record["updates"] for record in history),
+            "open": None,
+            "rho": _number(solver.get("rho")),
+            "tolerance": _number(solver.get("tolerance")),
+        },
+        "rounds": _rounds(history),
+        "measurements": [
+            {"version": number, "metrics": {name: _number(v) for name, v in record["metrics"].items()}}
+            for number, record in enumerate(history, 1)
+            if record["metrics"]
+        ],
+        "windows": None,
+        "workers": [],
+    }
+
+
+def _rounds(history: list[dict[str, Any]]) -> list[Row]:
+    rows, clock, time = [], 0.0, 0.0
+    for version, record in enumerate(history, 1):
+        details, rate = record["details"], _number(record["rate"])
+        rows.append(
+            {
+                "number": record["round"],
+                "version": version,
+                "clock": record["clock"],
+                "seconds": record["clock"] - clock,
+                "solve_seconds": _number(details.get("solve_seconds")),
+                "updates": record["updates"],
+                "stale": None,
+                "late": False,
+                "window": record["time"] - time,
+                "time": record["time"],
+                "rate": rate,
+                "imbalance": None if rate is None else imbalance(rate, details),
+                "loss_before": _number(record["loss_before"]),
+                "loss_after": _number(record["loss_after"]),
+                **{name: _number(details[name]) for name in DETAILS if name in details},
+            }
+        )
+        clock, time = record["clock"], record["time"]
+    return rows
+
+
+def _number(value: Any) -> float | None:
+    """A finite number; results write infinity as a word."""
+    return finite(value) if isinstance(value, int | float) else None

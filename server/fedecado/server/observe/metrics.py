@@ -1,0 +1,244 @@
+"""The run as Prometheus metrics.
+
+What happens is counted when it happens; what simply is (workers, queues, versions) is read when someone
+scrapes. No label holds a worker's id or any other name that grows with the run. Simulated time has no
+unit, so its names end in `_time`, not in `_seconds`.
+"""
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator
+from typing import final, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from fedecado.server.coordinator.about import About
+from fedecado.server.coordinator.journal import ClosedRound
+from fedecado.server.coordinator.run import Run
+from fedecado.server.observe.observer import Outcome, Window
+from fedecado.server.observe.rows import WorkerState, imbalance, worker_state
+from fedecado.server.rounds.ledger import Phase
+
+QUALITIES = 20
+"""Metrics of the user's own that are passed on; names beyond these are left out."""
+
+_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+_TIMES = tuple(m * 10.0**e for e in range(-4, 4) for m in (1, 2, 5))
+_VERSIONS = (0, 1, 2, 3, 5, 8, 13, 20, 50, 100)
+_LAGS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+
+
+@final
+class RunMetrics:
+    """Counts a run's events, and reads its state when scraped."""
+
+    def __init__(self, run: Run, about: About) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._updates = Counter(
+            "fedecado_updates", "Updates by outcome.", ["outcome", "reason"], registry=registry
+        )
+        self._rounds = Counter(
+            "fedecado_rounds", "Rounds by how they closed.", ["closed_by"], registry=registry
+        )
+        for outcome in ("target", "deadline", "discarded"):
+            self._rounds.labels(outcome)
+        self._round_seconds = Histogram(
+            "fedecado_round_duration_seconds",
+            "From a round's opening to its new version.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._phase_seconds = Histogram(
+            "fedecado_round_phase_duration_seconds",
+            "Parts of a round: collecting updates, computing the central update.",
+            ["phase"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._staleness = Histogram(
+            "fedecado_update_staleness_versions",
+            "Versions by which updates were behind.",
+            buckets=_VERSIONS,
+            registry=registry,
+        )
+        self._windows = Histogram(
+            "fedecado_update_window_time",
+            "Windows T_i of updates, in simulated time.",
+            buckets=_TIMES,
+            registry=registry,
+        )
+        self._saves = Histogram(
+            "fedecado_save_duration_seconds", "Writing a model.", buckets=_SECONDS, registry=registry
+        )
+        self._save_failures = Counter(
+            "fedecado_save_failures", "Models that could not be written.", registry=registry
+        )
+        self._lag = Histogram(
+            "fedecado_event_loop_lag_seconds",
+            "Worst lag of the event loop per half second.",
+            buckets=_LAGS,
+            registry=registry,
+        )
+        self._solve = _Solve(registry)
+        registry.register(_State(run, about))
+        for collect in (ProcessCollector, PlatformCollector, GCCollector):
+            collect(registry=registry)
+
+    def updated(self, outcome: Outcome, reason: str = "") -> None:
+        self._updates.labels(outcome, reason).inc()
+
+    def closed(self, closed: ClosedRound, windows: Iterable[Window]) -> None:
+        self._rounds.labels("deadline" if closed.late else "target").inc()
+        seconds = max(0.0, closed.closed - closed.opened)
+        self._round_seconds.observe(seconds)
+        self._phase_seconds.labels("collect").observe(max(0.0, seconds - closed.solve_seconds))
+        self._phase_seconds.labels("solve").observe(closed.solve_seconds)
+        for window in windows:
+            self._windows.observe(window.time)
+            self._staleness.observe(window.behind)
+        self._solve.closed(closed)
+
+    def discarded(self) -> None:
+        self._rounds.labels("discarded").inc()
+
+    def saved(self, seconds: float, *, failed: bool) -> None:
+        self._saves.observe(seconds)
+        self._save_failures.inc(int(failed))
+
+    def lagged(self, seconds: float) -> None:
+        """The event loop was late by so much, at worst, since the last call."""
+        self._lag.observe(seconds)
+
+    def scrape(self) -> tuple[bytes, str]:
+        """Everything as text, and its content type."""
+        return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
+
+
+@final
+class _Solve:
+    """What the central solve of the latest round was like."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._steps = Counter(
+            "fedecado_solver_steps", "Steps of the central solve.", ["result"], registry=registry
+        )
+        self._factors = Counter(
+            "fedecado_solver_lu_lookups", "LU factors looked up.", ["result"], registry=registry
+        )
+        self._window = Gauge(
+            "fedecado_round_window_time", "T: the longest window of the latest round.", registry=registry
+        )
+        self._step = Gauge(
+            "fedecado_solver_shortest_step_time", "Shortest dt of the latest round.", registry=registry
+        )
+        self._level = Gauge("fedecado_solver_step_level", "m: the next step is T / 2^m.", registry=registry)
+        self._error = Gauge(
+            "fedecado_solver_truncation_error", "Largest error of an accepted step.", registry=registry
+        )
+        self._rate = Gauge(
+            "fedecado_central_rate", "RMS of dx_c/dt after the latest round.", registry=registry
+        )
+        self._imbalance = Gauge(
+            "fedecado_flow_imbalance", "RMS of the sum of all flows; 0 at rest.", registry=registry
+        )
+
+    def closed(self, closed: ClosedRound) -> None:
+        details = closed.details
+        self._window.set(closed.window)
+        self._rate.set(closed.rate)
+        for result, name in (
+            ("accepted", "steps"),
+            ("rejected", "rejected_steps"),
+            ("floored", "floored_steps"),
+        ):
+            self._steps.labels(result).inc(details.get(name, 0))
+        for result, name in (("hit", "lu_hits"), ("miss", "lu_misses")):
+            self._factors.labels(result).inc(details.get(name, 0))
+        for gauge, name in (
+            (self._step, "shortest_step"),
+            (self._level, "step_level"),
+            (self._error, "truncation_error"),
+        ):
+            if name in details:
+                gauge.set(details[name])
+        if (balance := imbalance(closed.rate, details)) is not None:
+            self._imbalance.set(balance)
+
+
+@final
+class _State(Collector):
+    """What the run is at the moment of a scrape."""
+
+    def __init__(self, run: Run, about: About) -> None:
+        self._run, self._about = run, about
+
+    def collect(self) -> Iterator[Metric]:
+        run, journal = self._run, self._run.journal
+        about = GaugeMetricFamily(
+            "fedecado_run_info",
+            "1, with what is known about the run.",
+            labels=["run", "algorithm", "mode", "version"],
+        )
+        about.add_metric(
+            [self._about.name, self._about.algorithm, run.engine.rules.mode, self._about.software], 1
+        )
+        yield about
+        for name, words, value in (
+            ("model_version", "Newest version of the model.", run.engine.version),
+            ("model_parameters", "Trainable parameters.", 0 if run.layout is None else run.layout.parameters),
+            ("start_time_seconds", "When the run started, since the epoch.", journal.started),
+            (
+                "round_opened_time_seconds",
+                "When the open round opened, since the epoch.",
+                journal.round_opened,
+            ),
+            ("paused", "1 while the run is paused.", run.engine.paused),
+            ("finished", "1 once the run is over.", run.engine.finished is not None),
+        ):
+            yield GaugeMetricFamily(f"fedecado_{name}", words, value=float(value))
+        if run.federation is not None:
+            yield GaugeMetricFamily(
+                "fedecado_simulated_time", "Sum of the windows T so far.", value=run.federation.simulated_time
+            )
+        yield CounterMetricFamily("fedecado_sent_bytes", "Models and flows sent.", value=journal.bytes_sent)
+        yield CounterMetricFamily(
+            "fedecado_received_bytes", "Updates received.", value=journal.bytes_received
+        )
+        yield from self._people()
+        yield self._tasks()
+        yield self._quality()
+
+    def _people(self) -> Iterator[Metric]:
+        members = self._run.members.by_id.values()
+        tally = Tally((member.trains, worker_state(self._run, member)) for member in members)
+        workers = GaugeMetricFamily(
+            "fedecado_workers", "Workers by role and state.", labels=["role", "state"]
+        )
+        for trains, role in ((True, "trainer"), (False, "evaluator")):
+            for state in get_args(WorkerState):
+                workers.add_metric([role, state], tally[trains, state])
+        yield workers
+        queued = [member.session.queued for member in members if member.session is not None]
+        yield GaugeMetricFamily("fedecado_outbox_parcels", "Parcels waiting to be sent.", value=sum(queued))
+        yield GaugeMetricFamily(
+            "fedecado_outbox_parcels_max", "Parcels in the fullest outbox.", value=max(queued, default=0)
+        )
+
+    def _tasks(self) -> Metric:
+        tally = Tally(task.phase for task in self._run.engine.tasks.values())
+        tasks = GaugeMetricFamily("fedecado_tasks", "Open tasks by phase.", labels=["phase"])
+        for phase in get_args(Phase):
+            tasks.add_metric([phase], tally[phase])
+        return tasks
+
+    def _quality(self) -> Metric:
+        quality = GaugeMetricFamily("fedecado_quality", "Latest value of each metric.", labels=["metric"])
+        latest = self._run.journal.latest
+        for name, value in list({} if latest is None else latest.metrics.items())[:QUALITIES]:
+            quality.add_metric([name], value)
+        return quality

@@ -1,0 +1,98 @@
+"""Everything that watches a run, as one thing for the coordinator to start and to close."""
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import final
+
+from fedecado.server.coordinator.about import About
+from fedecado.server.coordinator.journal import ClosedRound
+from fedecado.server.coordinator.lag import LagMeter
+from fedecado.server.coordinator.run import Run
+from fedecado.server.numerics.options import Options
+from fedecado.server.observe.events import Feed
+from fedecado.server.observe.http import Site
+from fedecado.server.observe.live import LiveState
+from fedecado.server.observe.metrics import RunMetrics
+from fedecado.server.observe.observer import Outcome, Window
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.5
+"""Least time between two deltas."""
+SHARE = 0.1
+"""The most of the event loop's time that looking at the run may take."""
+HEARTBEAT_SECONDS = 5.0
+"""A browser is told the time this often even when nothing happens."""
+
+
+@final
+class Observatory:
+    """The run's observer: it counts for machines and keeps the page up to date."""
+
+    def __init__(self, run: Run, about: About, lag: LagMeter, solver: Options | None) -> None:
+        self._lag, self._run = lag, run
+        self._live = LiveState(run, about, solver)
+        self._metrics = RunMetrics(run, about)
+        self.feed = Feed(self._live.snapshot)
+        self._site = Site(self.feed, self._live.snapshot, prepare=self._tell, scrape=self._metrics.scrape)
+        self._watching: asyncio.Task[None] | None = None
+        self._published = 0.0
+
+    @property
+    def url(self) -> str:
+        return self._site.url
+
+    async def start(self, bind: str) -> None:
+        """Serve, and watch from now on."""
+        await self._site.start(bind)
+        self._run.observer = self
+        self._watching = asyncio.create_task(self._watch())
+        log.info("dashboard on %s, metrics on %s/metrics", self.url, self.url)
+
+    async def close(self) -> None:
+        """Show how it ended, and stop. Idempotent."""
+        if self._watching is None:
+            return
+        self._watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._watching
+        self._watching = None
+        await self._tell()
+        await self._site.close()
+
+    def updated(self, outcome: Outcome, reason: str = "") -> None:
+        self._metrics.updated(outcome, reason)
+
+    def closed(self, closed: ClosedRound, windows: tuple[Window, ...]) -> None:
+        self._metrics.closed(closed, windows)
+        self._live.closed(closed, windows)
+
+    def discarded(self) -> None:
+        self._metrics.discarded()
+
+    def saved(self, seconds: float, *, failed: bool) -> None:
+        self._metrics.saved(seconds, failed=failed)
+
+    async def _watch(self) -> None:
+        """Look at the run again and again: most of what the page shows is state, not events."""
+        spent = 0.0
+        while True:
+            await asyncio.sleep(max(TICK_SECONDS, spent / SHARE))
+            self._metrics.lagged(self._lag.worst)
+            self._lag.worst = 0.0
+            began = time.perf_counter()
+            try:
+                if self.feed.watched:
+                    await self._tell()
+            except Exception:
+                log.exception("the dashboard could not be brought up to date")
+            spent = time.perf_counter() - began
+
+    async def _tell(self) -> None:
+        delta = await self._live.refresh()
+        now = time.monotonic()
+        if delta or now - self._published > HEARTBEAT_SECONDS:
+            self._published = now
+            self.feed.publish({"now": time.time(), **delta})
