@@ -29,13 +29,22 @@ class Children:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Workers first: they say goodbye to a coordinator that is still there.
-        names = sorted(self._running, key=lambda name: name == "coordinator")
-        for name in names:
-            await self._end(self._running[name])
+        try:
+            # Workers first: they say goodbye to a coordinator that is still there.
+            await self._end([p for name, p in self._running.items() if name != "coordinator"])
+            await self._end(list(self._running.values()))
+        finally:
+            # Whoever is impatient and interrupts this leaves no orphans either.
+            for process in self._running.values():
+                if process.returncode is None:
+                    process.kill()
 
-    async def start(self, name: str, arguments: Sequence[str]) -> Process:
-        """Run `fedecado ARGUMENTS`; its log is NAME.log, its standard output is ours to read."""
+    async def start(self, name: str, arguments: Sequence[str], *, speaks: bool = False) -> Process:
+        """Run `fedecado ARGUMENTS`; its log is NAME.log.
+
+        Its standard output goes there, too, or `first_line` can read it if it `speaks`. Nobody reads on
+        after that line, so a process that says more would come to stand still.
+        """
         with self.log(name).open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -43,7 +52,7 @@ class Children:
                 "fedecado.cli",
                 *arguments,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=PIPE,
+                stdout=PIPE if speaks else log,
                 stderr=log,
                 # Ctrl-C reaches the parent alone, which then ends its children in order.
                 start_new_session=True,
@@ -78,6 +87,10 @@ class Children:
         """How many processes whose names start so are running."""
         return sum(p.returncode is None for name, p in self._running.items() if name.startswith(prefix))
 
+    def failed(self, name: str) -> bool:
+        """Whether a process has ended, and not well."""
+        return bool(self._running[name].returncode)
+
     def failure(self, name: str) -> FedecadoError:
         """An error with the end of a process's log."""
         lines = self.log(name).read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
@@ -87,13 +100,21 @@ class Children:
     def log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
-    async def _end(self, process: Process) -> None:
-        if process.returncode is not None:
-            return
-        process.send_signal(signal.SIGTERM)
+    async def _end(self, processes: list[Process]) -> None:
+        """Ask them all to end, and after a while no longer ask."""
+        running = [process for process in processes if process.returncode is None]
+        for process in running:
+            process.send_signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(self._patience):
-                await process.wait()
+                await _all_ended(running)
         except TimeoutError:
-            process.kill()
-            await process.wait()
+            for process in running:
+                if process.returncode is None:
+                    process.kill()
+            await _all_ended(running)
+
+
+async def _all_ended(processes: list[Process]) -> None:
+    for process in processes:
+        await process.wait()

@@ -1,9 +1,10 @@
 """Coordinate a run: enrol workers, hand out tasks, aggregate what they send.
 
 Starts without a model of its own: it takes one from --initial, or asks the first worker for its own.
-The last and the best model are written to the run's folder. The process ends with the run; Ctrl-C or
-SIGTERM ends it in good order before that. Beyond this machine it listens with TLS only (`fedecado certs`),
-unless --network-insecure is said. When it listens it says so in one line on standard output.
+The last and the best model are written to the run's folder, and so is all it takes to go on: started again
+under the same name after any end, a crash included, it continues the run. The process ends with the run;
+Ctrl-C or SIGTERM ends it in good order before that. Beyond this machine it listens with TLS only
+(`fedecado certs`), unless --network-insecure is said. When it listens it says so in one line on standard output.
 
 Examples:
   fedecado coordinator --rounds 100 --active 10 --rounds-deadline 60
@@ -13,6 +14,7 @@ Examples:
 
 import argparse
 import asyncio
+from functools import partial
 
 from fedecado.common.errors import ConfigError
 from fedecado.common.logs import setup_logging
@@ -54,21 +56,30 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         import uvloop
 
         from fedecado.server import configure
+        from fedecado.server.coordinator.post import Suggestions
         from fedecado.server.coordinator.process import Coordinator, Plan
+        from fedecado.server.store import set_aside
     except ModuleNotFoundError as error:
         raise ConfigError(f"a coordinator needs {error.name}; install fedecado[server]") from error
-    network = settings.network
+    network, chosen = settings.network, settings.coordinator
     tls = TlsFiles.choose(network.tls_ca, network.tls_certificate, network.tls_key)
-    require_safe_bind(settings.coordinator.bind, tls, insecure=network.insecure)
+    require_safe_bind(chosen.bind, tls, insecure=network.insecure)
+    folder = settings.run.directory / settings.run.name
+    if chosen.fresh:
+        set_aside(folder)
     plan = Plan(
         name=settings.run.name,
-        folder=settings.run.directory / settings.run.name,
+        folder=folder,
         algorithm=settings.run.algorithm,
-        bind=settings.coordinator.bind,
-        initial=settings.coordinator.initial,
+        bind=chosen.bind,
+        initial=chosen.initial,
         evaluate_every=settings.rounds.evaluate_every,
-        linger=settings.coordinator.linger,
+        linger=chosen.linger,
         tls=tls,
+        suggestions=Suggestions(
+            chosen.hint_rate, chosen.hint_epochs, chosen.hint_batch_size, chosen.sensitivity_every
+        ),
+        recipe=partial(configure.recipe, settings) if chosen.durable else None,
         observe=settings.observe.bind,
     )
 

@@ -14,9 +14,12 @@ Examples:
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from fedecado.cli import render
 from fedecado.cli.children import Children
@@ -41,9 +44,12 @@ from fedecado.common.sections import (
 )
 from fedecado.common.settings import Loaded, Settings
 from fedecado.common.timeouts import Timeouts
+from fedecado.server.store import has_run, set_aside
 from fedecado.simulator.fleet import Profile, draw_fleet
 from fedecado.simulator.history import History
 
+LAST_NEWS_SECONDS = 10.0
+"""So long the end of a run may take to be seen here after its workers have ended."""
 START_SECONDS = 120.0
 """A coordinator that does not listen by then will not."""
 
@@ -79,8 +85,8 @@ def run(loaded: Loaded[UpSettings], _: argparse.Namespace) -> int:
     try:
         for name in names:
             place = folder / name if len(names) > 1 else folder
-            histories[name] = asyncio.run(federate(loaded, name, place))
-    except KeyboardInterrupt:
+            histories[name] = asyncio.run(_interruptible(federate(loaded, name, place)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
         sys.stderr.write("stopped; what was done is kept\n")
     if not histories:
         return 130
@@ -88,21 +94,30 @@ def run(loaded: Loaded[UpSettings], _: argparse.Namespace) -> int:
     return 0
 
 
+async def _interruptible(work: Coroutine[Any, Any, History]) -> History:
+    """SIGTERM ends this as Ctrl-C does, or the processes would outlive it."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine that runs has one
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await work
+
+
 async def federate(loaded: Loaded[UpSettings], algorithm: AlgorithmName, folder: Path) -> History:
     """One run with its processes, from start to end."""
     settings = loaded.settings
+    if has_run(folder):
+        set_aside(folder)
     config = _write_config(loaded, folder)
     common = ["--config", str(config), "--algorithm", algorithm]
     patience = Timeouts(settings.network.peer_loss).drain
     async with Children(folder, patience) as children:
         began = time.perf_counter()
-        await children.start("coordinator", _coordinator(common, folder, settings))
+        await children.start("coordinator", _coordinator(common, folder, settings), speaks=True)
         line = await children.first_line("coordinator", START_SECONDS)
         address = line.split()[-1]
-        if settings.observe.bind is not None:
-            sys.stderr.write(
-                f"dashboard: http://{settings.observe.bind} (or as in {children.log('coordinator')})\n"
-            )
+        if (bind := settings.observe.bind) is not None:
+            where = f"see {children.log('coordinator')}" if bind.endswith(":0") else f"http://{bind}"
+            sys.stderr.write(f"dashboard: {where}\n")
         for index, profile in enumerate(_profiles(settings)):
             await children.start(f"worker-{index}", _worker(config, address, index, profile, settings))
         if settings.up.evaluator:
@@ -130,11 +145,21 @@ async def _watch(watcher: Watcher, children: Children, clients: int) -> None:
             else:
                 name = await ended
                 alive.remove(name)
-                if name == "coordinator" or not children.alive("worker-"):
+                if name == "coordinator" or await _is_the_end(name, watcher, children, showing):
                     raise children.failure(name)
         await showing
     finally:
         showing.cancel()
+
+
+async def _is_the_end(name: str, watcher: Watcher, children: Children, showing: "asyncio.Task[None]") -> bool:
+    """Whether the run cannot go on without the worker that has just ended."""
+    if children.alive("worker-"):
+        # Before the first round everyone is waited for.
+        return children.failed(name) and not watcher.begun
+    # They all end with the run, and the watcher may be about to see that.
+    await asyncio.wait((showing,), timeout=LAST_NEWS_SECONDS)
+    return not showing.done()
 
 
 def _write_config(loaded: Loaded[UpSettings], folder: Path) -> Path:

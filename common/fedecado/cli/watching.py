@@ -1,6 +1,8 @@
 """Follow a run through its coordinator's Admin service, and show it live."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +30,8 @@ class Watcher:
         self._address, self._rounds = address, rounds
         self._channel = grpc.aio.insecure_channel(address, options=channel_options(Timeouts()))
         self._admin = AdminServiceStub(self._channel)
+        self.begun = False
+        """Whether the first round was seen to be open."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -39,38 +43,50 @@ class Watcher:
 
     async def show(self) -> None:
         """Show the run until it is finished."""
-        try:
-            if sys.stderr.isatty():
-                await self._show_live()
-            else:
-                await self._show_lines()
-        except grpc.aio.AioRpcError as error:
-            raise FedecadoError(f"lost the coordinator at {self._address}: {error.details()}") from error
+        with self._explained():
+            finished = await (self._show_live() if sys.stderr.isatty() else self._show_lines())
+        if not finished:
+            raise FedecadoError(f"the coordinator at {self._address} ended before the run was over")
 
     async def rounds(self) -> list[pb.Round]:
         """Every closed round."""
         found: list[pb.Round] = []
         while True:
             after = found[-1].number if found else 0
-            page = await self._admin.ListRounds(pb.ListRoundsRequest(after=after, limit=PAGE))
+            with self._explained():
+                page = await self._admin.ListRounds(pb.ListRoundsRequest(after=after, limit=PAGE))
             found += page.rounds
             if not page.has_more:
                 return found
 
-    async def _show_live(self) -> None:
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.aio.AioRpcError as error:
+            raise FedecadoError(f"lost the coordinator at {self._address}: {error.details()}") from error
+
+    async def _show_live(self) -> bool:
         with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
             async for update in self._admin.WatchStatus(pb.WatchStatusRequest(min_interval_seconds=0.25)):
                 listed = await self._admin.ListClients(pb.ListClientsRequest(limit=CLIENTS_SHOWN))
+                self._note(update.status)
                 live.update(picture.run_picture(update.status, listed.clients, self._address), refresh=True)
                 if update.status.phase == pb.PHASE_FINISHED:
-                    return
+                    return True
+        return False
 
-    async def _show_lines(self) -> None:
+    async def _show_lines(self) -> bool:
         with RoundProgress(self._rounds) as progress:
             async for update in self._admin.WatchStatus(pb.WatchStatusRequest(min_interval_seconds=0.5)):
+                self._note(update.status)
                 progress.show(update.status.rounds_closed, dict(update.status.latest.metrics))
                 if update.status.phase == pb.PHASE_FINISHED:
-                    return
+                    return True
+        return False
+
+    def _note(self, status: pb.RunStatus) -> None:
+        self.begun = self.begun or status.rounds_closed > 0 or status.HasField("open_round")
 
 
 def history_of(rounds: list[pb.Round]) -> History:

@@ -243,6 +243,22 @@ class CoordinatorSection(Section):
         description="Model to start from (safetensors); none asks the first worker for its own.",
         json_schema_extra={"flag": "--initial"},
     )
+    durable: bool = Field(
+        True,
+        description="Keep the run's state in its folder, so that it goes on after a crash.",
+    )
+    fresh: bool = Field(
+        False,
+        description="Set an earlier run of this name aside, instead of going on with it.",
+    )
+    sensitivity_every: int = Field(
+        0, ge=0, description="Ask a worker to measure its curvature again every so many updates; 0 never."
+    )
+    hint_rate: float | None = Field(
+        None, gt=0, description="Learning rate to suggest to workers that have no setting of their own."
+    )
+    hint_epochs: int | None = Field(None, ge=1, description="Epochs to suggest, likewise.")
+    hint_batch_size: int | None = Field(None, ge=1, description="Batch size to suggest, likewise.")
     linger: float | None = Field(
         0.0,
         ge=0,

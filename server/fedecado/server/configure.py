@@ -1,10 +1,12 @@
 """From sections of the configuration to the plain values that the core takes."""
 
-from typing import Any
+from typing import Any, Protocol
 
+from fedecado.common.layout import Layout
 from fedecado.common.sections import AlgorithmSection, RoundsSection, RunSection, SolverSection
 from fedecado.server.algorithms import Algorithm, Options, make_algorithm
 from fedecado.server.rounds import Rules, Target
+from fedecado.server.store import Recipe
 
 
 def rules(rounds: RoundsSection, seed: int) -> Rules:
@@ -33,4 +35,29 @@ def algorithm(run: RunSection, knobs: AlgorithmSection, solver: SolverSection) -
         solver=Options(**solver.model_dump()),
         mu=knobs.mu,
         server_rate=knobs.server_rate,
+    )
+
+
+class Configured(Protocol):
+    """Settings that describe a run."""
+
+    @property
+    def run(self) -> RunSection: ...
+    @property
+    def rounds(self) -> RoundsSection: ...
+    @property
+    def solver(self) -> SolverSection: ...
+    @property
+    def algorithm(self) -> AlgorithmSection: ...
+
+
+def recipe(settings: Configured, layout: Layout) -> Recipe:
+    """How a run is computed, for its store."""
+    return Recipe(
+        layout=layout,
+        algorithm=settings.run.algorithm,
+        rules=rules(settings.rounds, settings.run.seed),
+        solver=Options(**settings.solver.model_dump()) if settings.run.algorithm == "fedecado" else None,
+        mu=settings.algorithm.mu,
+        server_rate=settings.algorithm.server_rate,
     )

@@ -26,6 +26,7 @@ from fedecado.server.algorithms import (
 )
 from fedecado.server.numerics.basis import require_usable
 from fedecado.server.rounds import Engine
+from fedecado.server.rounds.ledger import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,9 @@ class Federation:
         self.engine, self.layout = engine, layout
         self._algorithm = algorithm
         self._versions: dict[int, Vector] = {0: initial}
-        self._state = algorithm.init(initial[: layout.parameters], vectors or MemoryVectors())
+        self._state = algorithm.init(
+            initial[: layout.parameters], MemoryVectors() if vectors is None else vectors
+        )
         self._delivered: dict[int, _Delivered] = {}
         self._gather: Gather | None = None
         self._pending: tuple[Aggregated[Any], Vector] | None = None
@@ -106,15 +109,13 @@ class Federation:
 
     def offer(self, task: int) -> Offer:
         """The content of an `Assign`; call it when the effect is carried out."""
-        record = self.engine.tasks[task]
+        record, state = self._open(task)
         assignment = self._algorithm.assignment(self._state, record.client, record.weight)
-        return Offer(task, record.version, self._versions[record.version], record.weight, assignment)
+        return Offer(task, record.version, state, record.weight, assignment)
 
     def check(self, task: int, result: Result) -> None:
         """Raise if a result could not be aggregated; nothing has changed then."""
-        record = self.engine.tasks.get(task)
-        if record is None:
-            raise RoundError(f"task {task} is not open")
+        record, _ = self._open(task)
         self.layout.check(result.state, f"update of client {record.client!r}")
         _require_usable(result.state, self.layout, f"update of client {record.client!r}")
         self._update(task, result).check()
@@ -127,12 +128,14 @@ class Federation:
         """Take accepted updates of the open round into its sums, ahead of its close."""
         self._gathered(tasks)
 
-    def aggregate(self, tasks: tuple[int, ...]) -> Vector:
-        """The new central state from these tasks' updates; not official until `commit`."""
+    def aggregate(self, tasks: tuple[int, ...], enrolled: int | None = None) -> Vector:
+        """The new central state from these tasks' updates; not official until `commit`.
+
+        `enrolled` is n when the round closed; whoever aggregates later, in a thread, has to say it.
+        """
         gathered = self._gathered(tasks)
-        aggregated = self._algorithm.aggregate(
-            self._state, gathered, max(self.engine.enrolled, len(gathered))
-        )
+        n = self.engine.enrolled if enrolled is None else enrolled
+        aggregated = self._algorithm.aggregate(self._state, gathered, max(n, len(gathered)))
         d = self.layout.parameters
         central = np.empty(self.layout.size, self.layout.dtype)
         central[:d] = aggregated.central
@@ -150,8 +153,10 @@ class Federation:
         if self._pending is None:
             raise RoundError("nothing to commit; aggregate first")
         (aggregated, central), self._pending = self._pending, None
-        self._state = aggregated.finish()
-        self._versions[self.version] = central
+        state = aggregated.finish()
+        # In this order: other threads look the newest version up.
+        self._versions[state.version] = central
+        self._state = state
         self._close(tasks)
         return aggregated.report
 
@@ -177,12 +182,20 @@ class Federation:
         """Clients and results behind these tasks, for reporting."""
         return [(self._delivered[task].update.client, self._delivered[task].result) for task in tasks]
 
+    def _open(self, task: int) -> tuple[Task, Vector]:
+        """A task and its version; RoundError if the engine gave it up while a thread was on its way here."""
+        record = self.engine.tasks.get(task)
+        state = None if record is None else self._versions.get(record.version)
+        if record is None or state is None:
+            raise RoundError(f"task {task} is not open")
+        return record, state
+
     def _update(self, task: int, result: Result) -> Update:
-        record, d = self.engine.tasks[task], self.layout.parameters
+        (record, start), d = self._open(task), self.layout.parameters
         return Update(
             client=record.client,
             version=record.version,
-            start=self._versions[record.version][:d],
+            start=start[:d],
             end=result.state[:d],
             time=result.time,
             weight=record.weight,

@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedecado.server.numerics import direct
-from fedecado.server.numerics.basis import BLOCK, Basis
+from fedecado.common.errors import NonFiniteError
+from fedecado.server.numerics import columns, direct
+from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit
+from fedecado.server.numerics.columns import BLOCK
 from fedecado.server.numerics.direct import Problem
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.reduced import Reduced, Solution
@@ -51,9 +53,10 @@ class Round:
 
     def reduced(self, options: Options, level: int = 0) -> Solution:
         basis = Basis(len(self.x_c), self.x_c.dtype, gram=True)
-        basis.set_total(self.total())
-        for end, start, flow, version in zip(self.ends, self.starts, self.flows, self.versions, strict=True):
-            basis.append(end, start, flow, older=None if version is None else (version, self.x_c))
+        held = options.absent == "held"
+        basis.set_total(self.total() if held else self.flows.sum(0, dtype=np.float64))
+        for end, start, version in zip(self.ends, self.starts, self.versions, strict=True):
+            basis.append(end, start, older=None if version is None else (version, self.x_c))
         return Reduced(options).solve(basis, self.versions, self.circuit(options), level)
 
 
@@ -63,11 +66,13 @@ def assert_agree(case: Round, options: Options, tolerance: float, level: int = 0
     solution = case.reduced(options, level)
     found_x = solution.central(case.x_c)
     F = case.total()
-    found_flows = solution.flows(F).copy()
+    found_flows = np.stack(solution.flows([*case.flows], F))
     scale = max(np.linalg.norm(row) for row in (*flows, *case.flows))
     assert np.linalg.norm(found_x - x_c) <= tolerance * np.linalg.norm(x_c)
     assert np.linalg.norm(found_flows - flows, axis=1).max() <= tolerance * scale
     assert replace(solution.steps, error=0.0) == replace(steps, error=0.0)
+    exact = case.S + found_flows.sum(0, dtype=np.float64)
+    np.testing.assert_allclose(F, exact, rtol=0, atol=1e-13 * (np.abs(exact).max() + scale))
     assert solution.steps.error == pytest.approx(steps.error, rel=max(1e-9, 100 * tolerance))
 
 
@@ -93,9 +98,13 @@ def test_both_solvers_agree_and_take_the_same_steps(
 
 
 @pytest.mark.parametrize("norm", ["rms", "max"])
+@pytest.mark.parametrize("stripe", [BLOCK, 8 * BLOCK])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-6)])
-def test_both_solvers_agree_over_several_blocks(norm: Any, dtype: npt.DTypeLike, tolerance: float) -> None:
-    case = Round(4, 2 * BLOCK + 17, dtype, older=1)
+def test_both_solvers_agree_over_several_blocks(
+    norm: Any, stripe: int, dtype: npt.DTypeLike, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "STRIPE", stripe)
+    case = Round(3, BLOCK + 17, dtype, older=1)
     assert_agree(case, Options(tolerance=0.02 if norm == "rms" else 0.1, norm=norm), tolerance)
 
 
@@ -110,7 +119,7 @@ def test_permuting_clients_permutes_the_result(seed: int) -> None:
     shuffle = np.random.default_rng(seed).permutation(6)
     x_c, flows, steps = case.direct(options)
     solution = case.reduced(options)
-    expected = solution.central(case.x_c), solution.flows(case.total()).copy()
+    expected = solution.central(case.x_c), np.stack(solution.flows([*case.flows], case.total()))
     case.versions = [case.versions[i] for i in shuffle]
     for name in ("flows", "starts", "ends", "times", "curvatures", "weights"):
         setattr(case, name, getattr(case, name)[shuffle])
@@ -120,7 +129,8 @@ def test_permuting_clients_permutes_the_result(seed: int) -> None:
     assert shuffled_steps.accepted == steps.accepted
     again = case.reduced(options)
     np.testing.assert_allclose(again.central(case.x_c), expected[0], rtol=1e-12)
-    np.testing.assert_allclose(again.flows(case.total()), expected[1][shuffle], rtol=1e-10, atol=1e-12)
+    again_flows = again.flows([*case.flows], case.total())
+    np.testing.assert_allclose(again_flows, expected[1][shuffle], rtol=1e-10, atol=1e-12)
 
 
 def test_the_rate_is_that_of_the_centre_at_the_end_of_the_window() -> None:
@@ -139,3 +149,14 @@ def test_factors_are_kept_between_rounds() -> None:
     solver.solve(basis, case.versions, case.circuit(options))
     assert misses > 1
     assert (solver.cache.hits, solver.cache.misses) == (2 * hits + misses, misses)
+
+
+def test_results_too_large_for_a_later_round_are_refused() -> None:
+    """Flows at the start count too: the new ones are those plus the change."""
+    case, options = Round(3, 10, np.float32), Options(tolerance=1e30)
+    case.reduced(options).require_room(np.array([0.0, 3e38, 1.0]))
+    with pytest.raises(NonFiniteError, match=r"range of float32.*state is unchanged"):
+        case.reduced(options).require_room(np.array([0.0, 4e38, 1.0]))
+    case.ends[1] *= np.float32(5e18)
+    with pytest.raises(NonFiniteError, match=r"range of float32.*state is unchanged"):
+        case.reduced(options).require_room(np.zeros(3))

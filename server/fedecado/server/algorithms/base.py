@@ -7,7 +7,6 @@ and combines them (`aggregate`). States are values; what is as large as clients 
 `ClientVectors` and changes only in `Aggregated.finish`, after everything that can fail has succeeded.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -22,7 +21,16 @@ from fedecado.common.errors import (
     WindowError,
 )
 from fedecado.common.layout import Vector
-from fedecado.server.numerics.basis import Basis
+from fedecado.server.numerics.basis import Basis, require_finite, squared_length
+from fedecado.server.numerics.circuit import Floats
+
+SMALLEST, LARGEST = 1e-12, 1e12
+"""Bounds of T_i, w_i and of the curvature h_i (from 0).
+
+Real ones lie far inside: steps are 1e-6 to 10 long and a window has some millions at most. With these
+bounds G lies in [1e-12, 2e24] and no mix of windows brings G, L or dt / (L G) near the ends of
+floating-point range, so an absurd client is refused alone and cannot spoil the round of the others.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +53,20 @@ class Update:
 
     def check(self) -> None:
         """Raise unless the scalars are ones an aggregation can use."""
-        if not (math.isfinite(self.time) and self.time > 0):
+        if not SMALLEST <= self.time <= LARGEST:
             raise WindowError(
-                f"client {self.client!r} reports a window of T_i = {self.time!r}; it must be positive "
-                "and finite, so the client must take at least one step with a positive learning rate"
+                f"client {self.client!r} reports a window of T_i = {self.time!r}; it must be a time between "
+                f"{SMALLEST:g} and {LARGEST:g}, so the client must take steps with a sane learning rate"
             )
-        if not (math.isfinite(self.weight) and self.weight > 0):
-            raise NonFiniteError(f"client {self.client!r} has weight {self.weight!r}; it must be positive")
-        if not (math.isfinite(self.curvature) and self.curvature >= 0):
+        if not SMALLEST <= self.weight <= LARGEST:
             raise NonFiniteError(
-                f"client {self.client!r} reports curvature {self.curvature!r}; it must be finite, 0 or more"
+                f"client {self.client!r} has weight {self.weight!r}; it must be between {SMALLEST:g} and "
+                f"{LARGEST:g}, 1 being an average share of the data"
+            )
+        if not 0 <= self.curvature <= LARGEST:
+            raise NonFiniteError(
+                f"client {self.client!r} reports curvature {self.curvature!r}; it must be between 0 and "
+                f"{LARGEST:g}"
             )
 
 
@@ -81,9 +93,14 @@ class Report:
 class ClientVectors(Protocol):
     """One vector per client (flows, control variates, duals); absent ones count as zero."""
 
-    def get(self, client: str) -> Vector | None: ...
-    def put(self, client: str, vector: Vector) -> None: ...
-    def drop(self, client: str) -> None: ...
+    def get(self, client: str) -> Vector | None:
+        """The client's vector, to read only; a later `put` leaves it as it is."""
+
+    def put(self, client: str, vector: Vector) -> None:
+        """Replace the client's vector; the caller gives `vector` up and no longer changes it."""
+
+    def drop(self, client: str) -> None:
+        """Forget the client's vector, if there is one."""
 
 
 class MemoryVectors:
@@ -96,7 +113,7 @@ class MemoryVectors:
         return self._vectors.get(client)
 
     def put(self, client: str, vector: Vector) -> None:
-        self._vectors[client] = vector.copy()
+        self._vectors[client] = vector
 
     def drop(self, client: str) -> None:
         self._vectors.pop(client, None)
@@ -137,15 +154,14 @@ class Gather:
         central: Vector,
         version: int,
         *,
-        vectors: ClientVectors | None = None,
-        total: Vector | None = None,
         capacity: int = 0,
+        basis: Basis | None = None,
+        flows: ClientVectors | None = None,
     ) -> None:
-        self._central, self._version, self._vectors = central, version, vectors
-        self.basis = Basis(len(central), central.dtype, capacity=capacity, gram=total is not None)
+        self._central, self._version, self._flows = central, version, flows
+        self.basis = basis or Basis(len(central), central.dtype, capacity=capacity)
         self.clients: dict[str, Update] = {}
-        if total is not None:
-            self.basis.set_total(total)
+        self._flow_squares: list[float] = []
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -157,15 +173,22 @@ class Gather:
         update.check()
         _check_vectors(update, self._central)
         older = None if update.version == self._version else (update.version, self._central)
-        flow = None
-        if self._vectors is not None:
-            flow = self._vectors.get(update.client)
-            flow = np.zeros_like(self._central) if flow is None else flow
         try:
-            self.basis.append(update.end, update.start, flow, older=older)
+            square = self._flow_square(update.client)
+            self.basis.append(update.end, update.start, older=older)
         except NonFiniteError as error:
             raise NonFiniteError(f"update of client {update.client!r}: {error}") from error
         self.clients[update.client] = update
+        self._flow_squares.append(square)
+
+    def _flow_square(self, client: str) -> float:
+        """Squared length of the flow that the client has; raises if what is stored was damaged."""
+        flow = None if self._flows is None else self._flows.get(client)
+        if flow is None:
+            return 0.0
+        square = squared_length(flow)
+        require_finite(flow, square, "stored flow")
+        return square
 
     @property
     def versions(self) -> list[int | None]:
@@ -175,6 +198,10 @@ class Gather:
     def staleness(self) -> Vector:
         """How many versions behind each client started."""
         return np.asarray([self._version - u.version for u in self.clients.values()], np.float64)
+
+    def flow_squares(self) -> Floats:
+        """Squared lengths of the clients' flows at the window's start, in order of arrival."""
+        return np.asarray(self._flow_squares)
 
     def weights(self) -> Vector:
         """w_i of the clients, in order of arrival."""

@@ -6,9 +6,11 @@ import numpy as np
 
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Report
+from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.reduced import Reduced
+from fedecado.server.numerics.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class FedEcado:
     def __init__(self, options: Options | None = None) -> None:
         self.options = options or Options()
         self._solver = Reduced(self.options)
+        self._workspace = Workspace()
 
     def init(self, central: Vector, vectors: ClientVectors) -> FedEcadoState:
         return FedEcadoState(central, vectors, np.zeros(len(central)))
@@ -38,15 +41,27 @@ class FedEcado:
         return Assignment() if flow is None else Assignment(drift=flow / flow.dtype.type(weight))
 
     def gather(self, state: FedEcadoState, capacity: int = 0) -> Gather:
-        return Gather(state.central, state.version, vectors=state.flows, total=state.F, capacity=capacity)
+        basis = Basis(
+            len(state.central),
+            state.central.dtype,
+            capacity=capacity,
+            gram=True,
+            workspace=self._workspace,
+        )
+        if self.options.absent == "held":
+            basis.set_total(state.F)
+        return Gather(state.central, state.version, basis=basis, flows=state.flows)
 
     def aggregate(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> Aggregated[FedEcadoState]:
-        cache = self._solver.cache
+        cache, basis = self._solver.cache, gathered.basis
         hits, misses = cache.hits, cache.misses
         circuit = Circuit.build(
             gathered.times(), gathered.curvatures(), gathered.weights(), enrolled, self.options
         )
-        solution = self._solver.solve(gathered.basis, gathered.versions, circuit, state.level)
+        if basis.total_slot is None:  # who is active, and so the sum of their flows, is known only now
+            basis.set_total(_sum_of_flows(state, gathered))
+        solution = self._solver.solve(basis, gathered.versions, circuit, state.level)
+        solution.require_room(gathered.flow_squares())
         central = solution.central(state.central)
         steps = solution.steps
         report = Report(
@@ -69,9 +84,10 @@ class FedEcado:
 
         def finish() -> FedEcadoState:
             F = state.F.copy()
-            flows = solution.flows(F)
-            for client, flow in zip(gathered.clients, flows, strict=True):
+            before = [state.flows.get(client) for client in gathered.clients]
+            for client, flow in zip(gathered.clients, solution.flows(before, F), strict=True):
                 state.flows.put(client, flow)
+            basis.release()
             return replace(
                 state,
                 central=central,
@@ -89,3 +105,13 @@ class FedEcado:
             return state
         state.flows.drop(client)
         return replace(state, F=state.F - flow)
+
+
+def _sum_of_flows(state: FedEcadoState, gathered: Gather) -> Floats:
+    """The sum of the active clients' flows, for the circuit without the absent ones."""
+    total = np.zeros_like(state.F)
+    for client in gathered.clients:
+        flow = state.flows.get(client)
+        if flow is not None:
+            total += flow
+    return total

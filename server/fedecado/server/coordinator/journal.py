@@ -104,7 +104,8 @@ class Journal:
         """Whether these metrics are the best so far."""
         score = _score(metrics, target)
         best = None if self.best is None else _score(self.best.metrics, target)
-        return score is not None and (best is None or score > best)
+        # NaN compares false with everything, so as a best it would stay for ever.
+        return score is not None and not math.isnan(score) and (best is None or score > best)
 
 
 def _score(metrics: Mapping[str, float], target: Target | None) -> float | None:

@@ -1,5 +1,6 @@
 """What goes out to workers, as parcels for their sessions."""
 
+from dataclasses import dataclass
 from itertools import chain
 
 from fedecado.common.layout import Vector
@@ -10,7 +11,27 @@ from fedecado.server.federation import Offer
 from fedecado.v1 import session_pb2 as pb
 
 
-def assignment(offer: Offer, number: int, frames: Frames) -> tuple[Parcel, int]:
+@dataclass(frozen=True, slots=True)
+class Suggestions:
+    """What workers are told beside their tasks; each decides for itself."""
+
+    rate: float | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    sensitivity_every: int = 0
+    """Ask for a new curvature every so many accepted updates; 0 never."""
+
+    def hints(self) -> pb.Hints:
+        return pb.Hints(rate=self.rate, epochs=self.epochs, batch_size=self.batch_size)
+
+    def refresh(self, accepted: int) -> bool:
+        """Whether a worker with so many accepted updates is to measure its curvature again."""
+        return bool(self.sensitivity_every and accepted and accepted % self.sensitivity_every == 0)
+
+
+def assignment(
+    offer: Offer, number: int, frames: Frames, suggestions: Suggestions, accepted: int
+) -> tuple[Parcel, int]:
     """A task: its header, the version's frames that all workers share, this worker's drift."""
     drift = offer.assignment.drift
     header = pb.Assign(
@@ -21,6 +42,8 @@ def assignment(offer: Offer, number: int, frames: Frames) -> tuple[Parcel, int]:
         pull=offer.assignment.pull,
         state_bytes=frames.nbytes,
         drift_bytes=0 if drift is None else drift.nbytes,
+        hints=suggestions.hints(),
+        refresh_curvature=suggestions.refresh(accepted),
     )
     parcel: Parcel = chain((envelope(header),), frames, () if drift is None else encode(drift))
     return parcel, header.state_bytes + header.drift_bytes

@@ -5,7 +5,8 @@ import logging
 import secrets
 import signal
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from fedecado.common.errors import ConfigError, FedecadoError
+from fedecado.common.layout import Layout, Vector
 from fedecado.common.model_file import load_model
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import TlsFiles
@@ -26,9 +28,11 @@ from fedecado.server.coordinator.admin import AdminService
 from fedecado.server.coordinator.gate import AdminGate
 from fedecado.server.coordinator.lag import LagMeter
 from fedecado.server.coordinator.models import ModelFiles
-from fedecado.server.coordinator.run import Run
+from fedecado.server.coordinator.post import Suggestions
+from fedecado.server.coordinator.run import Begun, Run
 from fedecado.server.coordinator.service import SessionService
 from fedecado.server.rounds import Engine, Rules
+from fedecado.server.store import Recipe, create, has_run, recover_as
 from fedecado.v1 import admin_pb2, admin_pb2_grpc, session_pb2
 
 if TYPE_CHECKING:
@@ -57,6 +61,9 @@ class Plan:
     """Seconds to go on serving the finished model; none is for ever."""
     tls: TlsFiles | None = None
     """Mutual TLS with these files; none is plain text."""
+    suggestions: Suggestions = field(default_factory=Suggestions)
+    recipe: Callable[[Layout], Recipe] | None = None
+    """How the run is computed, given its layout; with it the run is kept in the folder and survives."""
     observe: str | None = None
     """Where to serve the dashboard and the metrics; none serves neither."""
 
@@ -68,7 +75,14 @@ class Coordinator:
         self._plan, self._timeouts = plan, timeouts
         self._about = About(plan.name, plan.algorithm, version("fedecado"))
         files = ModelFiles(plan.folder, run_id=f"{plan.name}-{secrets.token_hex(6)}")
-        self.run = Run(Engine(rules), algorithm, files, evaluate_every=plan.evaluate_every)
+        self.run = Run(
+            Engine(rules),
+            algorithm,
+            files,
+            evaluate_every=plan.evaluate_every,
+            begin=None if plan.recipe is None else self._create,
+        )
+        self.run.suggestions = plan.suggestions
         self._admin = AdminService(self.run, self._about)
         self.lag = LagMeter()
         self.observatory: Observatory | None = None
@@ -96,9 +110,7 @@ class Coordinator:
         self._stop.set()
 
     async def _start(self) -> grpc.aio.Server:
-        if self._plan.initial is not None:
-            layout, state, _ = load_model(self._plan.initial)
-            self.run.start_from(layout, state)
+        await self._find_model()
         server = grpc.aio.server(
             options=server_options(self._timeouts),
             compression=grpc.Compression.NoCompression,
@@ -122,6 +134,28 @@ class Coordinator:
         sys.stdout.flush()
         self.ready.set()
         return server
+
+    async def _find_model(self) -> None:
+        """Go on with a stored run, or start from a file; else the first worker is asked."""
+        plan, files = self._plan, self.run.beside.files
+        if plan.recipe is not None and await files(has_run, plan.folder):
+            recovered = await files(recover_as, plan.folder, plan.recipe)
+            if recovered.engine.finished:
+                recovered.store.close()
+                raise ConfigError(
+                    f"the run in {plan.folder} is over ({recovered.engine.finished}); choose another --name, "
+                    "or --coordinator-fresh to set it aside and begin anew"
+                )
+            self.run.resume(recovered, grace=self._timeouts.stall)
+        elif plan.initial is not None:
+            layout, state, _ = await files(load_model, plan.initial)
+            await self.run.start_from(layout, state)
+
+    def _create(self, layout: Layout, state: Vector) -> Begun:
+        """Begin a run that is kept."""
+        assert self._plan.recipe is not None  # noqa: S101 - only then is this called
+        created = create(self._plan.folder, self._plan.recipe(layout), state, run_id=self.run.files.run_id)
+        return created.federation, created.store
 
     async def _observe(self) -> None:
         """Serve the dashboard and the metrics, if they are wanted."""
@@ -157,7 +191,7 @@ class Coordinator:
         await server.stop(grace=self._timeouts.drain)
         await self.run.beside.settle()
         path = await self.run.save_last()
-        self.run.beside.close()
+        await self.run.close()
         if self.observatory is not None:
             await self.observatory.close()
         if path is not None:

@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
@@ -17,11 +18,13 @@ from fedecado.common.layout import Layout, Vector
 from fedecado.common.wire import Frames
 from fedecado.server.algorithms import Algorithm
 from fedecado.server.coordinator.beside import Beside
+from fedecado.server.coordinator.durable import Durable
 from fedecado.server.coordinator.evaluation import Evaluation
 from fedecado.server.coordinator.journal import Journal, summarise
 from fedecado.server.coordinator.members import Member, Members
+from fedecado.server.coordinator.memory import dump_journal, dump_members, load_journal, load_members
 from fedecado.server.coordinator.models import ModelFiles
-from fedecado.server.coordinator.post import acknowledge, assignment, examination
+from fedecado.server.coordinator.post import Suggestions, acknowledge, assignment, examination
 from fedecado.server.coordinator.refusals import refused_result
 from fedecado.server.federation import Federation, Result
 from fedecado.server.observe.observer import NoObserver, Observer, Window
@@ -49,7 +52,9 @@ from fedecado.server.rounds import (
     TaskFailed,
     UpdateArrived,
     describe,
+    timers,
 )
+from fedecado.server.store import Capture, Recovered, Store, counts
 from fedecado.v1 import session_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -66,17 +71,30 @@ LIGHT_BYTES = 1 << 18
 R = TypeVar("R")
 
 
+Begun = tuple[Federation, Store | None]
+Begin = Callable[[Layout, Vector], Begun]
+"""Makes a federation from the model to start with, and the store that keeps it."""
+
+
 class Run:
     """One run, from its first worker to its last round."""
 
     def __init__(
-        self, engine: Engine, algorithm: Algorithm[Any], files: ModelFiles, *, evaluate_every: int = 1
+        self,
+        engine: Engine,
+        algorithm: Algorithm[Any],
+        files: ModelFiles,
+        *,
+        evaluate_every: int = 1,
+        begin: Begin | None = None,
     ) -> None:
         self.engine, self.files = engine, files
         self.members, self.journal = Members(), Journal()
         self.evaluation = Evaluation(evaluate_every)
         self.beside = Beside(self._fail)
+        self.durable = Durable(self.beside)
         self.observer: Observer = NoObserver()
+        self.suggestions = Suggestions()
         self.layout: Layout | None = None
         self.federation: Federation | None = None
         self.changed = asyncio.Event()
@@ -86,12 +104,14 @@ class Run:
         """Whether the coordinator goes down before the run is over."""
         self.failure: BaseException | None = None
         """What went wrong inside; the process ends with it."""
-        self._algorithm = algorithm
+        self._make = begin or (lambda layout, state: (Federation(engine, algorithm, layout, state), None))
         self._frames: tuple[int, asyncio.Future[Frames]] | None = None
         self._results: dict[int, Result] = {}
         self._asked: Member | None = None
+        self._beginning = False
         self._aggregating = False
-        self._stop_reason: str | None = None
+        self.stop_reason: str | None = None
+        """Why the run ends when the open round has closed."""
         self._saved = time.monotonic()
 
     def agree(self, layout: Layout) -> None:
@@ -104,26 +124,52 @@ class Run:
                 f"{self.layout.digest[:12]} ({self.layout.parameters}); build the same model on every worker"
             )
 
-    def start_from(self, layout: Layout, state: Vector) -> None:
+    async def start_from(self, layout: Layout, state: Vector) -> None:
         """Begin with this model: everyone who waits is enrolled."""
         self.agree(layout)
-        self._begin(Federation(self.engine, self._algorithm, layout, state))
+        self._begin(await self.beside.files(self._make, layout, state))
 
     async def initial(self, member: Member, state: Vector) -> None:
         """The model to start from is here, from a worker; only the first one is taken."""
         outcome = pb.Acknowledge.OUTCOME_DUPLICATE
-        if self.layout is not None and self.federation is None:
-            federation = await self._heavy(Federation, self.engine, self._algorithm, self.layout, state)
-            if self.federation is None:
-                outcome = pb.Acknowledge.OUTCOME_ACCEPTED
-                self._begin(federation)
+        if self.layout is not None and self.federation is None and not self._beginning:
+            self._beginning = True
+            try:
+                self._begin(await self.beside.files(self._make, self.layout, state))
+            finally:
+                self._beginning = False
+            outcome = pb.Acknowledge.OUTCOME_ACCEPTED
         acknowledge(member, 0, outcome)
 
-    def _begin(self, federation: Federation) -> None:
-        self.federation = federation
+    def _begin(self, begun: Begun) -> None:
+        federation, store = begun
+        self.federation, self.engine = federation, federation.engine
+        if store is not None:
+            self.files.run_id = store.run_id
+            self.durable.open(store)
         log.info("the run starts with %d parameters", federation.layout.parameters)
         for member in self.members.connected(trains=True):
             self.handle(Enrolled(member.id, member.hello.samples))
+
+    def resume(self, recovered: Recovered, grace: float) -> None:
+        """Go on with a run that was stored; workers have `grace` seconds to come back with their tasks."""
+        self.federation, self.engine = recovered.federation, recovered.engine
+        self.layout, self.files.run_id = recovered.federation.layout, recovered.store.run_id
+        self.members = load_members(recovered.members)
+        self.journal = load_journal(recovered.journal, recovered.driver.rounds)
+        self.durable.open(recovered.store)
+        for timer in timers(self.engine):
+            self._carry_out(timer)
+        log.info("the run goes on at version %d; %s", self.federation.version, describe(self.engine))
+        if recovered.pending is not None:
+            self.handle(recovered.pending)
+        self.beside.after(grace, self._miss_the_absent)
+
+    def _miss_the_absent(self) -> None:
+        for client, record in list(self.engine.roster.clients.items()):
+            member = self.members.by_id.get(client)
+            if record.connected and (member is None or member.session is None):
+                self.handle(Disconnected(client))
 
     def joined(self, member: Member, held: tuple[int, ...]) -> None:
         """A worker is welcome and listening; `held` are tasks it will still deliver."""
@@ -142,7 +188,8 @@ class Run:
         if self._asked is member:
             self._asked = None
             self._ask_for_model()
-        if member.id in self.engine.roster:
+        # A coordinator that goes down leaves its workers' tasks as they are: they come back with them.
+        if member.id in self.engine.roster and not self.closing:
             self.handle(Disconnected(member.id))
         self._maybe_finished()
         self.notify()
@@ -214,10 +261,14 @@ class Run:
         return bye(reason=bye.REASON_FINISHED, message=str(self.engine.finished))
 
     def shut_down(self, reason: str) -> None:
-        """End the run because its coordinator goes down; workers keep what they hold and come back."""
+        """The coordinator goes down; workers keep what they hold and come back.
+
+        A run with a store goes on then; without one it ends here.
+        """
         self.closing = True
         self.dismiss()
-        self.handle(Stopped(reason))
+        if self.durable.store is None:
+            self.handle(Stopped(reason))
 
     def dismiss(self) -> None:
         """Say goodbye to everyone who is connected."""
@@ -240,7 +291,7 @@ class Run:
     def stop_after_round(self, reason: str) -> None:
         """End the run when the open round has closed; at once if none is open."""
         if self.engine.open or self._aggregating:
-            self._stop_reason = reason
+            self.stop_reason = reason
             self.handle(Paused())
         else:
             self.handle(Stopped(reason))
@@ -266,28 +317,31 @@ class Run:
 
     def handle(self, event: Event) -> None:
         """Let the engine decide, and carry its effects out."""
-        for effect in self.engine.handle(event):
+        effects = self.engine.handle(event)
+        task = event.task if isinstance(event, UpdateArrived) and counts(effects) else None
+        self.durable.record(event, None if task is None else self._results.get(task))
+        for effect in effects:
             self._carry_out(effect)
+        self.durable.flush()
         self.notify()
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Assign():
-                self.beside.spawn(self._assign(effect))
+                self.durable.send(lambda: self.beside.spawn(self._assign(effect)))
             case Accept(task, client, duplicate):
                 self._accept(self.members.by_id[client], task, duplicate)
             case Refuse(task, client, reason):
                 self._results.pop(task, None)
                 self._refuse(self.members.by_id[client], task, reason, pb.Acknowledge.REASON_UNKNOWN_TASK)
-            case Cancel(task, client, reason):
-                if (session := self.members.by_id[client].session) is not None:
-                    session.send(pb.Cancel(task_id=task, reason=reason))
+            case Cancel(number, client, reason):
+                self.durable.send(partial(self._cancel, client, number, reason))
             case StartTimer(seconds, number, task):
                 event = DeadlinePassed(number) if task is None else LeaseExpired(task)
                 self.beside.after(seconds, lambda: self.handle(event))
             case CloseRound(number, tasks):
                 self._aggregating = True
-                self.beside.spawn(self._close(number, tasks))
+                self.beside.spawn(self._close(number, tasks, self.engine.enrolled))
             case DropVersion(version):
                 if self.federation is not None:
                     self.federation.drop(version)
@@ -297,6 +351,10 @@ class Run:
                 self._maybe_finished()
             case _:
                 assert_never(effect)
+
+    def _cancel(self, client: str, task: int, reason: str) -> None:
+        if (session := self.members.by_id[client].session) is not None:
+            session.send(pb.Cancel(task_id=task, reason=reason))
 
     async def _assign(self, effect: Assign) -> None:
         member, federation = self.members.by_id[effect.client], self.federation
@@ -310,7 +368,7 @@ class Run:
         frames = await self._encoded(offer.version, offer.state)
         if effect.task not in self.engine.tasks or member.session is not session:
             return  # cancelled or gone meanwhile; the engine knows
-        parcel, size = assignment(offer, effect.round, frames)
+        parcel, size = assignment(offer, effect.round, frames, self.suggestions, member.accepted)
         session.send_parcel(parcel)
         self.journal.bytes_sent += size
         member.task_since, member.progress = time.time(), None
@@ -325,13 +383,13 @@ class Run:
         result = self._results.pop(task, None)
         if duplicate or result is None or self.federation is None:
             self.observer.updated("duplicate")
-            acknowledge(member, task, pb.Acknowledge.OUTCOME_DUPLICATE)
+            self.durable.send(lambda: acknowledge(member, task, pb.Acknowledge.OUTCOME_DUPLICATE))
             return
         self.federation.accept(task, result)
         self.journal.accepted += 1
         self.observer.updated("accepted")
         member.accepted, member.last_round, member.progress = member.accepted + 1, self.engine.round, None
-        acknowledge(member, task, pb.Acknowledge.OUTCOME_ACCEPTED)
+        self.durable.send(lambda: acknowledge(member, task, pb.Acknowledge.OUTCOME_ACCEPTED))
         if self.engine.open and not self._light:
             self.beside.spawn(self.beside.numerics(self.federation.absorb, tuple(self.engine.ready)))
 
@@ -345,7 +403,7 @@ class Run:
         log.warning("refused task %d of %s: %s", task, member.id, message)
         acknowledge(member, task, pb.Acknowledge.OUTCOME_REFUSED, reason, message)
 
-    async def _close(self, number: int, tasks: tuple[int, ...]) -> None:
+    async def _close(self, number: int, tasks: tuple[int, ...], enrolled: int) -> None:
         """Aggregate a round beside the event loop, then open the next."""
         federation, began = self.federation, time.perf_counter()
         if federation is None:
@@ -353,7 +411,7 @@ class Run:
         opened, late = self.journal.round_opened, self.engine.late
         behind = [self.engine.version - self.engine.tasks[task].version for task in tasks]
         try:
-            await self._heavy(federation.aggregate, tasks)
+            await self._heavy(federation.aggregate, tasks, enrolled)
             delivered = federation.results(tasks)
             report = await self._heavy(federation.commit, tasks)
         except NumericsError as error:
@@ -370,8 +428,8 @@ class Run:
         windows = tuple(Window(client, result.time, lag) for (client, result), lag in told)
         self.observer.closed(self.journal.rounds[-1], windows)
         self.handle(Aggregated(report.rate))
-        if self._stop_reason is not None:
-            self.handle(Stopped(self._stop_reason))
+        if self.stop_reason is not None:
+            self.handle(Stopped(self.stop_reason))
         log.info("round %d: %d updates, %.3f s, version %d", number, len(tasks), seconds, federation.version)
         self._published(federation.version, federation.central)
         # Only now: a run that is over still has its last version measured.
@@ -386,6 +444,20 @@ class Run:
         if time.monotonic() - self._saved > SAVE_SECONDS:
             self._saved = time.monotonic()
             self.beside.spawn(self._save("last", version, state))
+        if not self.engine.closing:
+            self.durable.checkpoint(self._capture)
+
+    def _capture(self, store: Store) -> Capture:
+        assert self.federation is not None  # noqa: S101 - there is a store, so there is a model
+        return store.capture(
+            self.federation, members=dump_members(self.members), journal=dump_journal(self.journal)
+        )
+
+    async def close(self) -> None:
+        """Write the last state and leave the store to others."""
+        quiet = self.federation is not None and not self.engine.closing
+        await self.durable.close(self._capture if quiet else None)
+        self.beside.close()
 
     def _evaluate(self, member: Member) -> None:
         if member.session is not None and (due := self.evaluation.next(member.id)) is not None:
@@ -427,7 +499,9 @@ class Run:
 
     def _maybe_finished(self) -> None:
         if self.engine.finished and not self._aggregating and not self.evaluation.busy:
-            self.finished.set()
+            # After the acknowledgements that still wait for the disk.
+            self.durable.send(self.finished.set)
+            self.durable.flush()
 
 
 def _result(header: pb.Update, vector: Vector, member: Member) -> Result:

@@ -133,7 +133,7 @@ class SessionService:
             self._run.verdict(hello.worker_id, hello.run_id, held.task_id) for held in hello.held_tasks
         ]
         session.send(self._welcome(member, verdicts))
-        if self._run.engine.finished:
+        if self._run.engine.finished or self._run.closing:
             # Not a refusal: whoever comes back after the end has done its part and exits with success.
             session.close(self._run.goodbye())
             return member

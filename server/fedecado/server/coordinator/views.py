@@ -113,7 +113,7 @@ def metrics_of(measurement: Measurement) -> pb.ModelMetrics:
 def _phase(run: Run) -> "pb.Phase.ValueType":
     if run.finished.is_set():
         return pb.PHASE_FINISHED
-    if run.engine.finished:
+    if run.engine.finished or run.stop_reason is not None:
         return pb.PHASE_STOPPING
     if run.federation is None:
         return pb.PHASE_WAITING
@@ -131,14 +131,18 @@ def _counts(run: Run) -> pb.ClientCounts:
 
 
 def _open_round(run: Run) -> pb.OpenRound:
-    engine = run.engine
-    return pb.OpenRound(
+    engine, opened = run.engine, run.journal.round_opened
+    asked = len(engine.running()) + len(engine.ready)
+    message = pb.OpenRound(
         number=engine.round,
-        opened=_stamp(run.journal.round_opened),
+        opened=_stamp(opened),
         updates=len(engine.ready),
-        target_updates=engine.rules.target_updates or len(engine.running()) + len(engine.ready),
+        target_updates=engine.rules.updates_to_close(engine.enrolled) or asked,
         min_updates=engine.rules.min_updates,
     )
+    if engine.rules.deadline is not None:
+        message.deadline.CopyFrom(_stamp(opened + engine.rules.deadline))
+    return message
 
 
 def _task(run: Run, member: Member, number: int) -> pb.ClientTask:

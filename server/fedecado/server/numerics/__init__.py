@@ -5,7 +5,7 @@ client i to the centre; training is the circuit relaxing to rest. Symbols, used 
 
     n, a       enrolled clients; clients whose update is in this round
     x_c        central state, a flat vector of size d
-    I_i        flow from the centre into client i;  I_i_k is its value at the window's start
+    I_i, J_i   flow from the centre into client i; its change I_i - I_i_k since the window's start
     F, S       sum of the flows of all n clients; of the n - a absent ones
     w_i, h_i   data weight (mean 1 over the enrolled); mean curvature of the client's loss
     T_i, T     simulated time of a client's window; the longest of the round
@@ -15,5 +15,6 @@ client i to the centre; training is the circuit relaxing to rest. Symbols, used 
 
 `circuit` turns a round's scalars into T, G, L, C; `gamma` lays trajectories on a common time;
 `arrow` factors and solves one backward-Euler step; `steps` picks the steps; `reduced` is the
-solver in use and `direct` the plain one that tests hold it against; `basis` holds the vectors.
+solver in use and `direct` the plain one that tests hold it against. `basis` holds the long vectors,
+`columns` passes over them by blocks, and `workspace` keeps their memory between rounds.
 """

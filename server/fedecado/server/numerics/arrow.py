@@ -1,13 +1,16 @@
 """One backward-Euler step as a linear system: factor once, solve many times.
 
-    | D_1             -dt/L | | I_1+ |   | r_1 |
+    | D_1             -dt/L | | J_1+ |   | r_1 |
     |      ...         ...  | |  ... | = | ... |        D_i = 1 + dt / (L G_i)
-    |           D_a   -dt/L | | I_a+ |   | r_a |
+    |           D_a   -dt/L | | J_a+ |   | r_a |
     | dt   ...  dt      C   | | x_c+ |   | r_c |
 
 Eliminating the clients first leaves one pivot at the centre, C + dt^2/L sum_i 1/D_i: the LU factors
 fill nothing in, all pivots are sums of positive terms (never singular for dt > 0, no row exchanges),
-and a solve costs a rows. LAPACK on the dense matrix lost: its threads cost more than the work.
+and a solve costs a rows. LAPACK on the dense matrix (scipy's lu_factor and lu_solve, which the tests hold
+this against) lost: it costs a^2 rows, and its threads more than the work.
+
+The unknowns may be flows I_i or their changes J_i: the matrix is the same.
 
 Clients are ordered by G inside a factor, so neither the factorisation nor a cache hit depends on the
 order in which clients arrived.

@@ -1,18 +1,17 @@
 """The few long vectors of a round, and their Gram matrix grown as updates arrive.
 
 Everything the central solve computes is, in each of the d coordinates, the same linear
-combination of: F (the sum of all flows), the active flows, the displacements `x_i_end - x_i_start`,
-and, where a client started from an older version, that version's offset from `x_c`. A `Basis`
-holds these rows; results are coefficients over its slots. The long vectors are touched when a row
-arrives (its inner products) and when a result is formed, never in between.
+combination of: the balance of the flows (F), the displacements `x_i_end - x_i_start`, and, where a
+client started from an older version, that version's offset from `x_c`. A `Basis` holds these rows in
+one array; results are coefficients over them. The long vectors are touched when a row arrives (its
+inner products) and when a result is formed, never in between.
 
-Rows keep the dtype of the model; inner products are formed in blocks that fit the cache and summed
-in float64, so in float32 a norm is good to about 1e-4 of the largest row.
+Rows keep the dtype of the model; inner products are formed in blocks and summed in float64, so in
+float32 a norm is good to about 1e-4 of the largest row.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,139 +19,115 @@ import numpy.typing as npt
 from fedecado.common.errors import LayoutError, NonFiniteError
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.circuit import Floats
+from fedecado.server.numerics.columns import BLOCK, blocks, over_columns
+from fedecado.server.numerics.workspace import Workspace
 
-BLOCK = 16_384
-"""Columns handled at a time: a few dozen rows of them stay in the second-level cache."""
-
-
-class _Rows:
-    """A growing stack of contiguous rows; `slots` are their places in the coefficient vectors."""
-
-    def __init__(self, kind: str, size: int, dtype: npt.DTypeLike, capacity: int) -> None:
-        self.kind = kind
-        self._store: Vector = np.empty((capacity, size), dtype)
-        self.slots: list[int] = []
-
-    def push(self, slot: int) -> Vector:
-        if len(self.slots) == len(self._store):
-            grown = np.empty((max(4, 2 * len(self._store)), self._store.shape[1]), self._store.dtype)
-            grown[: len(self._store)] = self._store
-            self._store = grown
-        self.slots.append(slot)
-        row: Vector = self.filled[-1]
-        return row
-
-    @property
-    def filled(self) -> Vector:
-        return self._store[: len(self.slots)]
+_Fill = Callable[[slice, Vector], object]
+"""Writes the given columns of a new row."""
 
 
 class Basis:
-    """Rows over the d parameters: F, offsets, flows and displacements."""
+    """Rows over the d parameters, in order of arrival."""
 
-    def __init__(self, size: int, dtype: npt.DTypeLike, *, capacity: int = 0, gram: bool = False) -> None:
+    def __init__(
+        self,
+        size: int,
+        dtype: npt.DTypeLike,
+        *,
+        capacity: int = 0,
+        gram: bool = False,
+        workspace: Workspace | None = None,
+    ) -> None:
         self.size, self.dtype = size, np.dtype(dtype)
-        self.slots = 0
-        self._totals = _Rows("sum of flows", size, dtype, 1)
-        self._offsets = _Rows("offset of the start", size, dtype, 0)
-        self._flows = _Rows("flow", size, dtype, capacity if gram else 0)
-        self._moves = _Rows("displacement", size, dtype, capacity)
+        self._workspace = workspace or Workspace()
+        # Room for F and some offsets: rows never touched cost no memory, growing copies all of them.
+        self._store = self._workspace.take(capacity + 1 + min(capacity, 4), size, self.dtype)
         self._squares: list[float] = []
-        self._offset_slot: dict[int, int] = {}
+        self._offset_slots: dict[int, int] = {}
         self.gram: Floats | None = np.empty((0, 0)) if gram else None
+        self.total_slot: int | None = None
+        self.move_slots: list[int] = []
 
     @property
-    def _groups(self) -> tuple[_Rows, ...]:
-        return self._totals, self._offsets, self._flows, self._moves
+    def slots(self) -> int:
+        """How many rows there are."""
+        return len(self._squares)
 
     @property
-    def total_slot(self) -> int:
-        return self._totals.slots[0]
-
-    @property
-    def flow_slots(self) -> list[int]:
-        return self._flows.slots
-
-    @property
-    def move_slots(self) -> list[int]:
-        return self._moves.slots
+    def rows(self) -> Vector:
+        """All rows, by slot."""
+        return self._store[: self.slots]
 
     def offset_slot(self, version: int) -> int:
-        return self._offset_slot[version]
+        return self._offset_slots[version]
 
     def set_total(self, F: Vector) -> None:
-        """Give the sum of all flows; the first row of a FedECADO round."""
-        with self._transaction():
-            self._push(self._totals)[:] = F
+        """Give the flows that pull the centre while nothing changes: F, once."""
+        self._push([("sum of flows", lambda columns, row: np.copyto(row, F[columns], "same_kind"))])
+        self.total_slot = self.slots - 1
 
-    def append(
-        self,
-        end: Vector,
-        start: Vector,
-        flow: Vector | None = None,
-        *,
-        older: tuple[int, Vector] | None = None,
-    ) -> None:
-        """Add a client's displacement, and its flow where the algorithm has one.
+    def append(self, end: Vector, start: Vector, *, older: tuple[int, Vector] | None = None) -> None:
+        """Add a client's displacement.
 
         `older` is (version, x_c) when the start is not x_c but an earlier version: its offset from x_c
         is added too, once per version. Raises without a trace if a vector has the wrong length or is
         not finite.
         """
-        for what, vector in (("end state", end), ("start state", start), ("flow", flow)):
-            if vector is not None and vector.shape != (self.size,):
+        for what, vector in (("end state", end), ("start state", start)):
+            if vector.shape != (self.size,):
                 raise LayoutError(f"{what} has shape {vector.shape}; the model has {self.size} parameters")
-        fresh = older if older and older[0] not in self._offset_slot else None
-        with self._transaction(), np.errstate(over="ignore", invalid="ignore"):
-            if fresh:
-                np.subtract(start, fresh[1], out=self._push(self._offsets), casting="same_kind")
-            np.subtract(end, start, out=self._push(self._moves), casting="same_kind")
-            if flow is not None:
-                self._push(self._flows)[:] = flow
-        if fresh:
-            self._offset_slot[fresh[0]] = self._offsets.slots[-1]
+        fills = [("displacement", _difference(end, start))]
+        if older and older[0] not in self._offset_slots:
+            version, x_c = older
+            self._push([("offset of the start", _difference(start, x_c)), *fills])
+            self._offset_slots[version] = self.slots - 2
+        else:
+            self._push(fills)
+        self.move_slots.append(self.slots - 1)
 
-    def combine(self, coefficients: Floats) -> Vector:
-        """One vector: the rows weighted by `coefficients` over all slots.
+    def combine(self, coefficients: Floats, onto: Vector | None = None) -> Vector:
+        """The rows weighted by `coefficients`, added to `onto` where given.
 
         It may overflow to infinity; callers judge the result.
         """
-        result: Vector | None = None
-        with np.errstate(over="ignore", invalid="ignore"):
-            for group in self._groups:
-                if weights := [coefficients[slot] for slot in group.slots]:
-                    part = np.asarray(weights, self.dtype) @ group.filled
-                    result = part if result is None else np.add(result, part, out=result)
-        return np.zeros(self.size, self.dtype) if result is None else result
+        weights, rows = coefficients.astype(self.dtype), self.rows
+        result: Vector = np.empty(self.size, self.dtype)
 
-    def combine_blocks(self, coefficients: Floats) -> Iterator[tuple[slice, Vector]]:
-        """Several combinations (a row each) block by block; the yielded buffer is reused."""
-        parts = [
-            (np.ascontiguousarray(coefficients[:, group.slots], self.dtype), group.filled)
-            for group in self._groups
-            if group.slots
-        ]
-        sums = np.empty((len(coefficients), min(BLOCK, self.size)), self.dtype)
-        scratch = np.empty_like(sums)
-        for columns in self._blocks():
-            width = columns.stop - columns.start
-            out, part = sums[:, :width], scratch[:, :width]
-            out[:] = 0
-            for weights, rows in parts:
-                out += np.matmul(weights, rows[:, columns], out=part)
-            yield columns, out
+        def work(stripe: slice) -> None:
+            for columns in blocks(stripe):
+                out = np.matmul(weights, rows[:, columns], out=result[columns])
+                if onto is not None:
+                    out += onto[columns]
 
-    def replace_flows(self, coefficients: Floats, F: Floats) -> Vector:
-        """Overwrite the flow rows with combinations of all rows, and bring `F` up to date.
+        over_columns(self.size, work)
+        return result
 
-        `F` is float64 and moves by the difference of the rounded flows, so that it stays their
-        exact sum however many rounds go by. Returns the flow rows.
+    def advance(self, coefficients: Floats, vectors: Sequence[Vector | None], total: Floats) -> list[Vector]:
+        """Each vector (None is zero) plus its combination of the rows, as new vectors.
+
+        `total` is float64 and moves by the differences of the rounded results, so that it stays the
+        exact sum of what is stored however many rounds go by.
         """
-        for columns, fresh in self.combine_blocks(coefficients):
-            flows = self._flows.filled[:, columns]
-            F[columns] += fresh.sum(0, dtype=np.float64) - flows.sum(0, dtype=np.float64)
-            flows[:] = fresh
-        return self._flows.filled
+        weights, rows = coefficients.astype(self.dtype), self.rows
+        results: list[Vector] = [np.empty(self.size, self.dtype) for _ in vectors]
+        widest = max(1024, 5 * BLOCK // max(10, len(results)))  # what is written between stays in cache
+
+        def work(stripe: slice) -> None:
+            change, exact = np.empty((len(results), widest), self.dtype), np.empty((len(results), widest))
+            for columns in blocks(stripe, widest):
+                width = columns.stop - columns.start
+                np.matmul(weights, rows[:, columns], out=change[:, :width])
+                for i, (before, result) in enumerate(zip(vectors, results, strict=True)):
+                    after = result[columns]
+                    if before is None:
+                        after[:] = exact[i, :width] = change[i, :width]
+                    else:
+                        np.add(before[columns], change[i, :width], out=after)
+                        np.subtract(after, before[columns], out=exact[i, :width], dtype=np.float64)
+                total[columns] += exact[:, :width].sum(0)
+
+        over_columns(self.size, work)
+        return results
 
     def rms(self, coefficients: Floats) -> Floats:
         """Root mean square over the parameters of each combination, from the Gram matrix."""
@@ -162,108 +137,99 @@ class Basis:
 
     def peak(self, coefficients: Floats) -> Floats:
         """Largest absolute value of each combination; passes over the long vectors."""
-        peaks = np.zeros(len(coefficients))
-        for _, block in self.combine_blocks(coefficients):
-            np.maximum(peaks, np.abs(block).max(axis=1), out=peaks)
-        return peaks
+        weights, rows = coefficients.astype(self.dtype), self.rows
+
+        def work(stripe: slice) -> Floats:
+            peaks = [np.abs(weights @ rows[:, columns]).max(axis=1) for columns in blocks(stripe)]
+            return np.asarray(np.max(peaks, axis=0), np.float64)
+
+        return np.asarray(np.max(over_columns(self.size, work), axis=0))
 
     def squares(self) -> Floats:
         """Squared length of every displacement, in order of arrival."""
-        return np.asarray([self._squares[slot] for slot in self._moves.slots])
+        return np.asarray([self._squares[slot] for slot in self.move_slots])
 
-    def require_room(self, coefficients: Floats) -> None:
-        """Raise if a combination is too long to be squared, and so to be a row of a later round."""
-        norms = self.rms(coefficients)
-        if not (norms < np.sqrt(np.finfo(self.dtype).max / self.size)).all():
-            raise NonFiniteError(
-                f"the central solve left the range of {self.dtype} (values around {norms.max():.3g}); "
-                "the state is unchanged"
-            )
+    def release(self) -> None:
+        """Give the memory back to the workspace; the rows are gone."""
+        self._workspace.give(self._store)
+        self._store = self._store[:0]
+        self._squares.clear()
 
-    def _push(self, group: _Rows) -> Vector:
-        self.slots += 1
-        return group.push(self.slots - 1)
+    def _push(self, fills: list[tuple[str, _Fill]]) -> None:
+        """Add rows, all or none: raise if one is not finite."""
+        first = self.slots
+        self._reserve(first + len(fills))
+        products = self._fill(first, [fill for _, fill in fills])
+        squares = products[range(len(fills)), range(first, first + len(fills))]
+        for slot, (kind, _), square in zip(range(first, first + len(fills)), fills, squares, strict=True):
+            require_finite(self._store[slot], square, kind)
+        if self.gram is not None:
+            grown = np.empty((first + len(fills),) * 2)
+            grown[:first, :first] = self.gram
+            grown[first:] = products
+            grown[:first, first:] = products[:, :first].T
+            grown[first:, first:] = np.tril(grown[first:, first:]) + np.tril(grown[first:, first:], -1).T
+            self.gram = grown
+        self._squares += squares.tolist()
 
-    def _blocks(self) -> Iterator[slice]:
-        for start in range(0, self.size, BLOCK):
-            yield slice(start, min(start + BLOCK, self.size))
+    def _fill(self, first: int, fills: list[_Fill]) -> Floats:
+        """Write new rows, and in the same pass take their inner products with the rows up to each.
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Rows pushed inside are admitted together, or all taken back."""
-        before = self.slots
-        try:
-            yield
-            self._admit(before)
-        except BaseException:
-            self._truncate(before)
-            raise
+        Without a Gram matrix only their squares are formed.
+        """
+        store, alone = self._store, self.gram is None
 
-    def _admit(self, first: int) -> None:
-        """Extend the Gram matrix by the rows from slot `first` on; raise if they are not finite."""
-        fresh = {
-            slot: (group.kind, group.filled[i])
-            for group in self._groups
-            for i, slot in enumerate(group.slots)
-            if slot >= first
-        }
-        rows = [fresh[slot][1] for slot in range(first, self.slots)]
-        if self.gram is None:
-            grown, squares = None, [squared_length(row) for row in rows]
-        else:
-            grown = self._extended(self.gram, rows)
-            squares = grown.diagonal()[first:].tolist()
-        for slot, square in zip(range(first, self.slots), squares, strict=True):
-            _require_finite(fresh[slot][1], square, fresh[slot][0])
-        self.gram = grown
-        self._squares += squares
+        def work(stripe: slice) -> Floats:
+            products = np.zeros((len(fills), first + len(fills)))
+            for columns in blocks(stripe):
+                for i, fill in enumerate(fills):
+                    slot = first + i
+                    row = store[slot, columns]
+                    fill(columns, row)
+                    since = slot if alone else 0
+                    products[i, since : slot + 1] += store[since : slot + 1, columns] @ row
+            return products
 
-    def _extended(self, gram: Floats, rows: list[Vector]) -> Floats:
-        """The Gram matrix with the last slots, whose `rows` are given, taken in."""
-        first = len(gram)
-        grown = np.zeros((self.slots, self.slots))
-        grown[:first, :first] = gram
-        with np.errstate(over="ignore", invalid="ignore"):
-            for columns in self._blocks():
-                block = np.stack([row[columns] for row in rows])
-                for group in self._groups:
-                    if group.slots:
-                        grown[first:, group.slots] += block @ group.filled[:, columns].T
-        grown[:first, first:] = grown[first:, :first].T
-        return grown
+        return np.asarray(np.sum(over_columns(self.size, work), axis=0))
 
-    def _truncate(self, slots: int) -> None:
-        self.slots = slots
-        for group in self._groups:
-            while group.slots and group.slots[-1] >= slots:
-                group.slots.pop()
+    def _reserve(self, rows: int) -> None:
+        if rows <= len(self._store):
+            return
+        grown = np.empty((max(4, rows, 3 * len(self._store) // 2), self.size), self.dtype)
+        grown[: self.slots] = self.rows
+        self._store = grown
 
 
 def require_usable(vector: Vector) -> None:
     """Raise unless a state is finite and the difference of two like it can be squared in its dtype."""
     square = squared_length(vector)
-    _require_finite(vector, square if square < np.finfo(vector.dtype).max / 8 else math.inf, "state")
+    require_finite(vector, square if square < np.finfo(vector.dtype).max / 8 else math.inf, "state")
 
 
-def squared_length(row: Vector) -> float:
-    """Squared length; float32 rows are summed by blocks in float64."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(
-            sum(float(np.dot(row[i : i + BLOCK], row[i : i + BLOCK])) for i in range(0, len(row), BLOCK))
-        )
+def squared_length(vector: Vector) -> float:
+    """Squared length; float32 values are summed by blocks in float64."""
+
+    def work(stripe: slice) -> float:
+        return sum(float(np.dot(vector[columns], vector[columns])) for columns in blocks(stripe))
+
+    return sum(over_columns(len(vector), work))
 
 
-def _require_finite(row: Vector, square: float, kind: str) -> None:
+def require_finite(vector: Vector, square: float, kind: str) -> None:
     """A finite sum of squares proves every entry finite; only the failing case looks closer."""
-    if np.isfinite(square):
+    if math.isfinite(square):
         return
-    bad = np.flatnonzero(~np.isfinite(row))
+    bad = np.flatnonzero(~np.isfinite(vector))
     if len(bad):
         raise NonFiniteError(
-            f"{len(bad)} of {len(row)} values of the {kind} are NaN or infinite, the first at index "
+            f"{len(bad)} of {len(vector)} values of the {kind} are NaN or infinite, the first at index "
             f"{bad[0]}; lower the learning rate or clip gradients on that client"
         )
     raise NonFiniteError(
-        f"values of the {kind} up to {np.abs(row).max():.3g} are too large to square in {row.dtype}; "
+        f"values of the {kind} up to {np.abs(vector).max():.3g} are too large to square in {vector.dtype}; "
         "lower the learning rate or clip gradients on that client"
     )
+
+
+def _difference(end: Vector, start: Vector) -> _Fill:
+    return lambda columns, row: np.subtract(end[columns], start[columns], out=row, casting="same_kind")

@@ -1,19 +1,26 @@
 """The central solve in reduced coordinates: the same steps on a small coefficient matrix.
 
-The state of the circuit is kept as coefficients over the slots of a `Basis`: a row per active
-flow and one for x_c - x_c_start. A step is one small solve on a few dozen columns, whatever d is,
-and the cost of a round no longer grows with the number of steps. `Solution.central` is one
-weighted sum of rows and is ready before `Solution.flows` has rewritten the flows.
+With J_i = I_i - I_i_k, what a flow changes by, the circuit reads
+
+    C dx_c/dt = - sum_active J_i - F,    L dJ_i/dt = x_c - Gamma_i - J_i / G_i,    J_i = 0 at first
+
+so the active flows themselves enter neither x_c nor J nor a truncation error; F does. The state is kept
+as coefficients over the slots of a `Basis`: a row per J_i and one for x_c - x_c_start. A step is one
+small solve on a dozen columns, whatever d is, and the cost of a round does not grow with the number of
+steps. `Solution.central` is one weighted sum of rows, ready before `Solution.flows` is asked for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedecado.common.errors import NonFiniteError
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import arrow
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
+from fedecado.server.numerics.columns import one_blas_thread
 from fedecado.server.numerics.gamma import fraction
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.steps import Steps, integrate
@@ -23,8 +30,8 @@ from fedecado.server.numerics.steps import Steps, integrate
 class _State:
     x_c: Floats
     """Coefficients of x_c(tau) - x_c(0)."""
-    flows: Floats
-    """A row of coefficients per active flow."""
+    J: Floats
+    """A row of coefficients per active client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +46,27 @@ class Solution:
 
     def central(self, x_c: Vector) -> Vector:
         """The new central state."""
-        moved = self.basis.combine(self.end.x_c)
-        return np.add(moved, x_c, out=moved)
+        return self.basis.combine(self.end.x_c, onto=x_c)
 
-    def flows(self, F: Floats) -> Vector:
-        """The new flows, a row per active client, with `F` brought up to date in place."""
-        return self.basis.replace_flows(self.end.flows, F)
+    def flows(self, before: Sequence[Vector | None], F: Floats) -> list[Vector]:
+        """The new flow of each active client, with `F` brought up to date in place."""
+        return self.basis.advance(self.end.J, before, F)
+
+    def require_room(self, flow_squares: Floats) -> None:
+        """Raise if a result is too long to be squared, and so to take part in a later round.
+
+        `flow_squares` are the squared lengths of the active flows at the window's start.
+        """
+        basis, total = self.basis, self.end.J.sum(0)
+        total[basis.total_slot] += 1.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = basis.rms(np.vstack([self.end.x_c, total, self.end.J]))
+            norms[2:] += np.sqrt(flow_squares / basis.size)
+        if not (norms < np.sqrt(np.finfo(basis.dtype).max / basis.size)).all():
+            raise NonFiniteError(
+                f"the central solve left the range of {basis.dtype} (values around {norms.max():.3g}); "
+                "the state is unchanged"
+            )
 
 
 class Reduced:
@@ -56,52 +78,41 @@ class Reduced:
 
     def solve(self, basis: Basis, versions: list[int | None], circuit: Circuit, level: int = 0) -> Solution:
         """Integrate over the window; `versions` names the offset a client started from, if any."""
-        c, options, a = circuit, self.options, len(circuit.G)
+        c, a, slots = circuit, len(circuit.G), basis.slots
         order = np.argsort(c.G, kind="stable")
         sorted_G, G = c.G[order], c.G[:, None]
-        flows_k, start, move, S = _coefficients(basis, versions, held=options.absent == "held")
-        norm = basis.rms if options.norm == "rms" else basis.peak
+        start, move, F = _coefficients(basis, versions)
+        norm = basis.rms if self.options.norm == "rms" else basis.peak
 
         def gamma(tau: float) -> Floats:
             return np.asarray(start + fraction(tau, c.times, c.rho)[:, None] * move)
 
         def slopes(state: _State, tau: float) -> Floats:
-            return np.asarray(state.x_c - gamma(tau) - (state.flows - flows_k) / G)
+            return np.asarray(state.x_c - gamma(tau) - state.J / G)
 
         def attempt(state: _State, tau: float, dt: float) -> tuple[_State, float]:
-            rhs = np.empty((a + 1, basis.slots))
-            rhs[:a] = state.flows + dt / c.L * (flows_k / G - gamma(tau + dt))
-            rhs[a] = c.C * state.x_c - dt * S
+            rhs = np.vstack([state.J - dt / c.L * gamma(tau + dt), c.C * state.x_c - dt * F])
             solved = arrow.solve(self.cache.get(dt, c.L, c.C, sorted_G), order, rhs)
             after = _State(solved[a], solved[:a])
-            errors = np.empty((a + 1, basis.slots))
-            errors[:a] = dt / (2 * c.L) * (slopes(after, tau + dt) - slopes(state, tau)) / G
-            errors[a] = dt / (2 * c.C) * (after.flows.sum(0) - state.flows.sum(0))
-            return after, float(norm(errors).max())
+            eps_i = dt / (2 * c.L) * (slopes(after, tau + dt) - slopes(state, tau)) / G
+            eps_c = dt / (2 * c.C) * (after.J - state.J).sum(0)
+            return after, float(norm(np.vstack([eps_i, eps_c])).max())
 
-        with np.errstate(over="ignore", invalid="ignore"):  # the checks inside say it in words
-            end, steps = integrate(attempt, _State(np.zeros(basis.slots), flows_k), c.T, level, options)
-            slope = (end.flows.sum(0) + S) / c.C
-            total = (end.flows - flows_k).sum(0)
-            total[basis.total_slot] += 1.0
-            basis.require_room(np.vstack([end.flows, total, end.x_c]))
+        # Whatever overflows is caught, and said in words, by the check of the error and of the room.
+        with one_blas_thread, np.errstate(over="ignore", invalid="ignore"):
+            rest = _State(np.zeros(slots), np.zeros((a, slots)))
+            end, steps = integrate(attempt, rest, c.T, level, self.options)
+            slope = (end.J.sum(0) + F) / c.C
             return Solution(basis, end, steps, rate=float(basis.rms(slope[None, :])[0]))
 
 
-def _coefficients(
-    basis: Basis, versions: list[int | None], *, held: bool
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Unit rows for the flows at the start, the start offsets, the displacements, and S."""
+def _coefficients(basis: Basis, versions: list[int | None]) -> tuple[Floats, Floats, Floats]:
+    """Unit rows for the start offsets and the displacements, and F."""
     a = len(versions)
-    flows, start, move = (np.zeros((a, basis.slots)) for _ in range(3))
-    flows[range(a), basis.flow_slots] = 1.0
+    start, move, F = np.zeros((a, basis.slots)), np.zeros((a, basis.slots)), np.zeros(basis.slots)
     move[range(a), basis.move_slots] = 1.0
+    F[basis.total_slot] = 1.0
     for i, version in enumerate(versions):
         if version is not None:
             start[i, basis.offset_slot(version)] = 1.0
-    S = np.zeros(basis.slots)
-    if held:
-        # The absent flows are all flows less the active ones: no pass over n vectors.
-        S[basis.total_slot] = 1.0
-        S -= flows.sum(0)
-    return flows, start, move, S
+    return start, move, F

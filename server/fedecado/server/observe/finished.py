@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedecado.common.errors import DataError
-from fedecado.server.observe.rows import DETAILS, Row, finite, imbalance
+from fedecado.server.observe.plain import DETAILS, Row, finite, imbalance
 
 RESULTS = "results.json"
 

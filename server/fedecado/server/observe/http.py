@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from ipaddress import ip_address
@@ -13,8 +12,6 @@ from aiohttp import web
 
 from fedecado.common.errors import ConfigError
 from fedecado.server.observe.events import Feed
-
-log = logging.getLogger(__name__)
 
 PAGE = Path(__file__).parent / "dashboard"
 KEEPALIVE_SECONDS = 15.0
@@ -54,6 +51,11 @@ class Site:
         self._runner: web.AppRunner | None = None
         self._own_hosts: frozenset[str] | None = None
         self.url = ""
+
+    @property
+    def private(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self._own_hosts is not None
 
     async def start(self, bind: str) -> None:
         """Listen; ConfigError if the address cannot be had."""

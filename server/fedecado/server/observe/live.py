@@ -12,7 +12,8 @@ from fedecado.server.coordinator.journal import ClosedRound, Measurement
 from fedecado.server.coordinator.run import Run
 from fedecado.server.numerics.options import Options
 from fedecado.server.observe.observer import Window
-from fedecado.server.observe.rows import Row, measurement_row, round_row, run_row, worker_row
+from fedecado.server.observe.plain import Row
+from fedecado.server.observe.rows import measurement_row, round_row, run_row, worker_row
 
 HISTORY = 2_000
 """Rounds that a browser gets when it opens the page."""

@@ -5,6 +5,7 @@ scrapes. No label holds a worker's id or any other name that grows with the run.
 unit, so its names end in `_time`, not in `_seconds`.
 """
 
+import math
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
 from typing import final, get_args
@@ -21,7 +22,8 @@ from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.journal import ClosedRound
 from fedecado.server.coordinator.run import Run
 from fedecado.server.observe.observer import Outcome, Window
-from fedecado.server.observe.rows import WorkerState, imbalance, worker_state
+from fedecado.server.observe.plain import imbalance
+from fedecado.server.observe.rows import WorkerState, worker_state
 from fedecado.server.rounds.ledger import Phase
 
 QUALITIES = 20
@@ -45,8 +47,8 @@ class RunMetrics:
         self._rounds = Counter(
             "fedecado_rounds", "Rounds by how they closed.", ["closed_by"], registry=registry
         )
-        for outcome in ("target", "deadline", "discarded"):
-            self._rounds.labels(outcome)
+        for closed_by in ("target", "deadline", "discarded"):
+            self._rounds.labels(closed_by)
         self._round_seconds = Histogram(
             "fedecado_round_duration_seconds",
             "From a round's opening to its new version.",
@@ -84,6 +86,8 @@ class RunMetrics:
             buckets=_LAGS,
             registry=registry,
         )
+        for phase in ("collect", "solve"):
+            self._phase_seconds.labels(phase)
         self._solve = _Solve(registry)
         registry.register(_State(run, about))
         for collect in (ProcessCollector, PlatformCollector, GCCollector):
@@ -124,50 +128,40 @@ class _Solve:
     """What the central solve of the latest round was like."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._steps = Counter(
-            "fedecado_solver_steps", "Steps of the central solve.", ["result"], registry=registry
-        )
-        self._factors = Counter(
+        def gauge(name: str, words: str) -> Gauge:
+            made = Gauge(f"fedecado_{name}", words, registry=registry)
+            made.set(math.nan)  # before the first round, 0 would be a claim
+            return made
+
+        steps = Counter("fedecado_solver_steps", "Steps of the central solve.", ["result"], registry=registry)
+        factors = Counter(
             "fedecado_solver_lu_lookups", "LU factors looked up.", ["result"], registry=registry
         )
-        self._window = Gauge(
-            "fedecado_round_window_time", "T: the longest window of the latest round.", registry=registry
-        )
-        self._step = Gauge(
-            "fedecado_solver_shortest_step_time", "Shortest dt of the latest round.", registry=registry
-        )
-        self._level = Gauge("fedecado_solver_step_level", "m: the next step is T / 2^m.", registry=registry)
-        self._error = Gauge(
-            "fedecado_solver_truncation_error", "Largest error of an accepted step.", registry=registry
-        )
-        self._rate = Gauge(
-            "fedecado_central_rate", "RMS of dx_c/dt after the latest round.", registry=registry
-        )
-        self._imbalance = Gauge(
-            "fedecado_flow_imbalance", "RMS of the sum of all flows; 0 at rest.", registry=registry
-        )
+        self._counters = {
+            "steps": steps.labels("accepted"),
+            "rejected_steps": steps.labels("rejected"),
+            "floored_steps": steps.labels("floored"),
+            "lu_hits": factors.labels("hit"),
+            "lu_misses": factors.labels("miss"),
+        }
+        self._gauges = {
+            "shortest_step": gauge("solver_shortest_step_time", "Shortest dt of the latest round."),
+            "step_level": gauge("solver_step_level", "m: the next step is T / 2^m."),
+            "truncation_error": gauge("solver_truncation_error", "Largest error of an accepted step."),
+        }
+        self._window = gauge("round_window_time", "T: the longest window of the latest round.")
+        self._rate = gauge("central_rate", "RMS of dx_c/dt after the latest round.")
+        self._imbalance = gauge("flow_imbalance", "RMS of the sum of all flows; 0 at rest.")
 
     def closed(self, closed: ClosedRound) -> None:
-        details = closed.details
         self._window.set(closed.window)
         self._rate.set(closed.rate)
-        for result, name in (
-            ("accepted", "steps"),
-            ("rejected", "rejected_steps"),
-            ("floored", "floored_steps"),
-        ):
-            self._steps.labels(result).inc(details.get(name, 0))
-        for result, name in (("hit", "lu_hits"), ("miss", "lu_misses")):
-            self._factors.labels(result).inc(details.get(name, 0))
-        for gauge, name in (
-            (self._step, "shortest_step"),
-            (self._level, "step_level"),
-            (self._error, "truncation_error"),
-        ):
-            if name in details:
-                gauge.set(details[name])
-        if (balance := imbalance(closed.rate, details)) is not None:
-            self._imbalance.set(balance)
+        for name, counter in self._counters.items():
+            counter.inc(closed.details.get(name, 0))
+        for name, gauge in self._gauges.items():
+            gauge.set(closed.details.get(name, math.nan))
+        balance = imbalance(closed.rate, closed.details)
+        self._imbalance.set(math.nan if balance is None else balance)
 
 
 @final

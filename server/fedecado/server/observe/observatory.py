@@ -50,6 +50,8 @@ class Observatory:
         self._run.observer = self
         self._watching = asyncio.create_task(self._watch())
         log.info("dashboard on %s, metrics on %s/metrics", self.url, self.url)
+        if not self._site.private:
+            log.warning("anyone who can reach %s can read about the run; it asks for no password", bind)
 
     async def close(self) -> None:
         """Show how it ended, and stop. Idempotent."""

@@ -1,8 +1,6 @@
 """The run's records as plain values, the way the page draws them. NaN and infinity become None."""
 
-import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.journal import ClosedRound, Measurement
@@ -10,27 +8,10 @@ from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.run import Run
 from fedecado.server.coordinator.views import status_of
 from fedecado.server.numerics.options import Options
+from fedecado.server.observe.plain import DETAILS, Row, finite, imbalance
 from fedecado.v1 import admin_pb2 as pb
 
-Row = dict[str, Any]
 WorkerState = Literal["idle", "working", "overdue", "away", "offline"]
-
-DETAILS = (
-    "shortest_step",
-    "step_level",
-    "truncation_error",
-    "steps",
-    "rejected_steps",
-    "floored_steps",
-    "lu_hits",
-    "lu_misses",
-)
-"""What a central solve reports and a round's row shows."""
-
-
-def finite(value: float | None) -> float | None:
-    """The number, if JSON has it."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def run_row(run: Run, about: About, solver: Options | None) -> Row:
@@ -85,11 +66,6 @@ def round_row(closed: ClosedRound, time: float, started: float) -> Row:
         "loss_after": finite(closed.loss_after),
         **{name: finite(closed.details[name]) for name in DETAILS if name in closed.details},
     }
-
-
-def imbalance(rate: float, details: Mapping[str, float]) -> float | None:
-    """RMS of the sum of all flows, which is what moves the centre: C dx_c/dt = -sum I."""
-    return finite(rate * details["capacitance"]) if "capacitance" in details else None
 
 
 def measurement_row(measurement: Measurement) -> Row:

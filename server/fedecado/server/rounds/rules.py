@@ -78,13 +78,17 @@ class Rules:
         needed = self.min_updates - running - arrived
         return max(self.wanted(enrolled), needed) if first else needed
 
+    def updates_to_close(self, enrolled: int) -> int | None:
+        """How many updates close a round at once; none waits for all that were asked."""
+        if self.target_updates is None and self.mode == "stream":
+            return max(self.min_updates, self.wanted(enrolled) // 2)
+        return self.target_updates
+
     def complete(self, enrolled: int, running: int, arrived: int) -> bool:
         """Whether a round closes before its deadline."""
         if arrived < self.min_updates:
             return False
-        target = self.target_updates
-        if target is None and self.mode == "stream":
-            target = self.wanted(enrolled) // 2
+        target = self.updates_to_close(enrolled)
         return running == 0 or (target is not None and arrived >= target)
 
 

@@ -1,0 +1,107 @@
+"""Nothing leaves the process before what it follows from is safe on disk.
+
+Events are appended to the store as they are handled. Acknowledgements and assignments wait here until
+the commit that covers them; while one commit is under way others gather for the next, so the price of
+a flush is shared by all who wait (group commit). Without a store everything leaves at once.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, final
+
+from fedecado.common.errors import StoreError
+from fedecado.server.coordinator.beside import Beside
+from fedecado.server.federation import Result
+from fedecado.server.rounds import Event
+from fedecado.server.store import Capture, Store
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 5.0
+"""Pause before a commit that failed, on a full disk say, is tried again."""
+CHECKPOINT_SECONDS: Final = 30.0
+CHECKPOINT_BYTES: Final = 1 << 30
+"""A checkpoint is due after so long, or so many bytes of updates: a recovery replays no more than that."""
+
+
+@final
+class Durable:
+    """The run's store, or the lack of one."""
+
+    def __init__(self, beside: Beside) -> None:
+        self.store: Store | None = None
+        self._beside = beside
+        self._sequence = 0
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._committing = self._checkpointing = False
+        self._since, self._bytes = time.monotonic(), 0
+
+    def open(self, store: Store) -> None:
+        """From now on events go to this store."""
+        self.store, self._sequence = store, store.durable
+
+    def record(self, event: Event, result: Result | None) -> None:
+        """Note an event that was handled; what is sent from here on follows from it."""
+        if self.store is not None:
+            self._sequence = self.store.append(event, result)
+            self._bytes += 0 if result is None else result.state.nbytes
+
+    def send(self, action: Callable[[], None]) -> None:
+        """Act once everything recorded so far is durable; actions keep their order."""
+        if self.store is None or (not self._waiting and self.store.durable >= self._sequence):
+            action()
+        else:
+            self._waiting.append((self._sequence, action))
+
+    def flush(self) -> None:
+        """Start a commit if something waits for one."""
+        if self._waiting and not self._committing:
+            self._committing = True
+            self._beside.spawn(self._commit())
+
+    def checkpoint(self, capture: Callable[[Store], Capture]) -> None:
+        """Write a checkpoint beside the loop if one is due."""
+        due = time.monotonic() - self._since > CHECKPOINT_SECONDS or self._bytes > CHECKPOINT_BYTES
+        if self.store is None or self._checkpointing or not due:
+            return
+        self._checkpointing = True
+        self._beside.spawn(self._write(self.store, capture(self.store)))
+
+    async def close(self, capture: Callable[[Store], Capture] | None) -> None:
+        """Write what is left, and leave the folder to others. Idempotent."""
+        store, self.store = self.store, None
+        if store is None:
+            return
+        try:
+            work = store.commit if capture is None else lambda: store.checkpoint(capture(store))
+            await self._beside.files(work)
+        except StoreError as error:
+            log.error("the last state could not be saved; the journal has all but it: %s", error)
+        finally:
+            await self._beside.files(store.close)
+
+    async def _commit(self) -> None:
+        try:
+            while self._waiting and self.store is not None:
+                durable = await self._beside.files(self.store.commit)
+                while self._waiting and self._waiting[0][0] <= durable:
+                    self._waiting.popleft()[1]()
+        except StoreError as error:
+            log.error("cannot write the journal, so nothing is acknowledged: %s", error)
+            self._beside.after(RETRY_SECONDS, self.flush)
+        finally:
+            self._committing = False
+
+    async def _write(self, store: Store, capture: Capture) -> None:
+        began = time.perf_counter()
+        try:
+            await self._beside.files(store.checkpoint, capture)
+            self._since, self._bytes = time.monotonic(), 0
+            log.debug("checkpoint written in %.3f s", time.perf_counter() - began)
+        except StoreError as error:
+            log.error("no checkpoint could be written; the journal grows meanwhile: %s", error)
+            self._since = time.monotonic()
+        finally:
+            self._checkpointing = False

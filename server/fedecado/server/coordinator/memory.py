@@ -1,0 +1,91 @@
+"""Members and journal as plain values, for the store, and back."""
+
+import base64
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+from fedecado.server.coordinator.journal import ClosedRound, Journal, Measurement, summarise
+from fedecado.server.coordinator.members import Member, Members
+from fedecado.server.store import Closed
+from fedecado.v1 import session_pb2 as pb
+
+ROUNDS_STORED = 1_000
+"""Closed rounds and measurements that a checkpoint carries for people."""
+
+_COUNTS = ("accepted", "refused", "failed", "last_round", "last_window", "last_seconds", "enrolled", "seen")
+
+
+def dump_members(members: Members) -> list[dict[str, Any]]:
+    """Everyone, without sessions."""
+    return [
+        {
+            "hello": base64.b64encode(member.hello.SerializeToString()).decode(),
+            "address": member.address,
+            "curvature": member.curvature,
+            **{name: getattr(member, name) for name in _COUNTS},
+        }
+        for member in members.by_id.values()
+    ]
+
+
+def load_members(stored: list[dict[str, Any]] | None) -> Members:
+    """Everyone as they were, none connected; indices are kept by their order."""
+    members = Members()
+    for entry in stored or []:
+        hello = pb.Hello.FromString(base64.b64decode(entry["hello"]))
+        member = Member(hello.worker_id, len(members.by_id), hello.role, hello, entry["address"])
+        member.curvature = entry["curvature"]
+        for name in _COUNTS:
+            setattr(member, name, entry[name])
+        members.by_id[member.id] = member
+    return members
+
+
+def dump_journal(journal: Journal) -> dict[str, Any]:
+    """The newest rounds and measurements, and the counts."""
+    return {
+        "rounds": [_plain(asdict(closed)) for closed in list(journal.rounds)[-ROUNDS_STORED:]],
+        "measurements": [_plain(asdict(m)) for m in list(journal.measurements)[-ROUNDS_STORED:]],
+        "best": None if journal.best is None else asdict(journal.best),
+        "accepted": journal.accepted,
+        "refused": journal.refused,
+        "started": journal.started,
+    }
+
+
+def load_journal(stored: dict[str, Any] | None, replayed: Iterable[Closed]) -> Journal:
+    """The journal as it was stored, and the rounds that the recovery went through again."""
+    journal = Journal()
+    if stored is not None:
+        journal.rounds.extend(_closed_round(entry) for entry in stored["rounds"])
+        journal.measurements.extend(Measurement(**entry) for entry in stored["measurements"])
+        journal.best = None if stored["best"] is None else Measurement(**stored["best"])
+        journal.accepted, journal.refused = stored["accepted"], stored["refused"]
+        journal.started = stored["started"]
+    for closed in replayed:
+        journal.accepted += len(closed.delivered)
+        if closed.report is not None:
+            version = journal.rounds[-1].version + 1 if journal.rounds else 1
+            delivered = list(closed.delivered)
+            journal.rounds.append(
+                replace(summarise(closed.round, version, delivered, closed.report, 0.0, 0.0), closed=0.0)
+            )
+    return journal
+
+
+def _closed_round(entry: dict[str, Any]) -> ClosedRound:
+    losses = {
+        name: math.nan if entry[name] is None else entry[name] for name in ("loss_before", "loss_after")
+    }
+    return ClosedRound(**{**entry, **losses, "workers": tuple(entry["workers"])})
+
+
+def _plain(entry: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN."""
+    return {name: None if _is_nan(value) else value for name, value in entry.items()}
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)

@@ -1,0 +1,83 @@
+"""Passes over long vectors: by column blocks that stay in cache, shared among a few threads.
+
+A pass is cut into stripes, and stripes into blocks, whose sizes do not depend on the machine; partial
+results come back in stripe order. So sums have the same bits on one core and on many.
+
+BLAS is held at one thread meanwhile. Its own threads meet at a spinning barrier in every call, which on
+blocks of this size costs more than it saves, and a hundredfold when other processes want the cores.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped] # ships no type information
+
+R = TypeVar("R")
+
+BLOCK = 32_768
+"""Columns handled at a time: long enough to hide the cost of a call, short enough to stay in cache."""
+STRIPE = 8 * BLOCK
+"""Columns of one unit of work; short enough that threads finish together."""
+MAX_THREADS = 4
+"""Beyond a few threads the memory is the limit."""
+
+
+def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
+    """`work` on each stripe of `size` columns; results in stripe order.
+
+    Overflow gives infinity without a warning: callers judge the results.
+    """
+
+    def quietly(stripe: slice) -> R:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return work(stripe)
+
+    stripes = [slice(at, min(at + STRIPE, size)) for at in range(0, size, STRIPE)]
+    with one_blas_thread:
+        return [*map(quietly, stripes)] if len(stripes) < 2 else [*_pool().map(quietly, stripes)]
+
+
+def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:
+    """The blocks of a stripe, `width` columns each."""
+    for at in range(stripe.start, stripe.stop, width):
+        yield slice(at, min(at + width, stripe.stop))
+
+
+class _OneBlasThread:
+    """Holds BLAS at one thread while anyone is inside: the setting belongs to the whole process."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+        self._blas: Any = None
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._blas = self._blas or ThreadpoolController().select(user_api="blas")
+                self._limit = self._blas.limit(limits=1)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limit.restore_original_limits()
+
+
+one_blas_thread = _OneBlasThread()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
+    return ThreadPoolExecutor(threads, thread_name_prefix="columns")
+
+
+# A forked child has the executor but not its threads.
+os.register_at_fork(after_in_child=_pool.cache_clear)

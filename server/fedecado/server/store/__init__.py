@@ -1,0 +1,44 @@
+"""The durable store of a run: after any crash it goes on where it stood.
+
+A run's folder holds `store.sqlite` (the last checkpoint and the journal of events since), `vectors/`
+(flat files) and `lock`.
+"""
+
+from fedecado.server.store.inspection import Kept, Listing, check, gc, listing
+from fedecado.server.store.interior import Held, held
+from fedecado.server.store.opening import Recovered, create, has_run, recover, recover_as, set_aside
+from fedecado.server.store.portable import Snapshot, create_from, export, export_model
+from fedecado.server.store.recipe import Recipe
+from fedecado.server.store.replay import Closed, Driver, close, counts
+from fedecado.server.store.retention import Retention
+from fedecado.server.store.store import Capture, Store
+from fedecado.server.store.vectors import FileVectors
+
+__all__ = [
+    "Capture",
+    "Closed",
+    "Driver",
+    "FileVectors",
+    "Held",
+    "Kept",
+    "Listing",
+    "Recipe",
+    "Recovered",
+    "Retention",
+    "Snapshot",
+    "Store",
+    "check",
+    "close",
+    "counts",
+    "create",
+    "create_from",
+    "export",
+    "export_model",
+    "gc",
+    "has_run",
+    "held",
+    "listing",
+    "recover",
+    "recover_as",
+    "set_aside",
+]

@@ -1,0 +1,70 @@
+"""How a run is computed: all that a replay needs beside the events."""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self, get_args
+
+from fedecado.common.errors import ConfigError, LayoutError, StoreError
+from fedecado.common.layout import Layout
+from fedecado.server.algorithms import Algorithm, AlgorithmName, Options, make_algorithm
+from fedecado.server.rounds import Rules, Target
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The model's layout, the algorithm with its knobs, and the rules of the rounds."""
+
+    layout: Layout
+    algorithm: AlgorithmName = "fedecado"
+    rules: Rules = field(default_factory=Rules)
+    solver: Options | None = None
+    mu: float | None = None
+    server_rate: float | None = None
+
+    def make_algorithm(self) -> Algorithm[Any]:
+        return make_algorithm(self.algorithm, solver=self.solver, mu=self.mu, server_rate=self.server_rate)
+
+    def require_same_run(self, stored: "Recipe") -> None:
+        """Raise unless a run that was begun with `stored` can go on with this."""
+        if self.algorithm != stored.algorithm:
+            raise ConfigError(
+                f"the run was begun with {stored.algorithm}, not {self.algorithm}; go on with that, or start "
+                "a new run in another folder"
+            )
+        if self.layout.digest != stored.layout.digest:
+            raise LayoutError(
+                f"the run's layout is {stored.layout.digest[:12]} ({stored.layout.parameters} parameters), "
+                f"not {self.layout.digest[:12]} ({self.layout.parameters}); start a new run in another folder"
+            )
+
+    def dump(self) -> dict[str, Any]:
+        """Plain values that JSON can hold."""
+        return {
+            "layout": self.layout.to_json(),
+            "algorithm": self.algorithm,
+            "rules": asdict(self.rules),
+            "solver": None if self.solver is None else asdict(self.solver),
+            "mu": self.mu,
+            "server_rate": self.server_rate,
+        }
+
+    @classmethod
+    def load(cls, saved: dict[str, Any]) -> Self:
+        """What `dump` gave; knobs that it lacks take their defaults."""
+        try:
+            rules, solver = dict(saved["rules"]), saved["solver"]
+            target = rules.pop("target")
+            if saved["algorithm"] not in get_args(AlgorithmName):
+                raise ValueError(f"unknown algorithm {saved['algorithm']!r}")
+            return cls(
+                layout=Layout.from_json(saved["layout"]),
+                algorithm=saved["algorithm"],
+                rules=replace(Rules(**rules), target=None if target is None else Target(**target)),
+                solver=None if solver is None else Options(**solver),
+                mu=saved["mu"],
+                server_rate=saved["server_rate"],
+            )
+        except (KeyError, TypeError, ValueError, ConfigError, LayoutError) as error:
+            raise StoreError(
+                f"the stored description of the run cannot be read ({error}); it was written by another "
+                "version of fedecado"
+            ) from error

@@ -1,0 +1,238 @@
+"""A run's folder, open for writing: the journal of events, and checkpoints that shorten it.
+
+The engine and the aggregation are deterministic, so the truth is the last checkpoint and the events
+since. `append` and `capture` are cheap and belong to whoever drives the run; `commit` and `checkpoint`
+wait for the disk and may run in another thread meanwhile.
+
+Nothing that follows from an event may leave the process before `durable` has reached the event's
+number: neither the acknowledgement of an update nor an assignment, or a worker could come back with
+work that the run, after a crash, never handed out.
+"""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, final
+
+from fedecado.common.errors import RoundError, StoreError
+from fedecado.common.layout import Vector
+from fedecado.server.federation import Federation, Result
+from fedecado.server.rounds import Event, UpdateArrived
+from fedecado.server.store import records
+from fedecado.server.store.codec import encode_event, encode_result
+from fedecado.server.store.faults import point
+from fedecado.server.store.interior import held
+from fedecado.server.store.lock import RunLock
+from fedecado.server.store.recipe import Recipe
+from fedecado.server.store.retention import Retention
+from fedecado.server.store.schema import transaction
+from fedecado.server.store.trouble import explained
+from fedecado.server.store.vault import Place, Vault
+from fedecado.server.store.vectors import FileVectors
+
+NOTE, RECIPE = "note", "recipe"
+"""Kinds of rows that are not events of the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A run at one moment between rounds: plain values, and vectors that nobody will change."""
+
+    number: int
+    head: records.Head
+    algorithm: Mapping[str, Vector]
+    versions: Mapping[int, Vector]
+    clients: Mapping[str, Place | None]
+    """Client vectors that no checkpoint holds yet; none for dropped ones."""
+
+
+@dataclass(slots=True)
+class _Row:
+    kind: str
+    payload: dict[str, Any]
+    vector: Vector | None = None
+    task: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a store writes with."""
+
+    folder: Path
+    lock: RunLock
+    connection: sqlite3.Connection
+    vault: Vault
+
+
+@final
+class Store:
+    """Made by `create` or `recover`."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        recipe: Recipe,
+        vectors: FileVectors,
+        *,
+        run_id: str,
+        sequence: int = 0,
+        retention: Retention,
+    ) -> None:
+        self.folder, self.run_id, self.recipe, self.vectors = opened.folder, run_id, recipe, vectors
+        self.durable = sequence
+        """Events up to this number survive a crash."""
+        self._opened, self._retention = opened, retention
+        self._waiting: list[_Row] = []
+        self._next = sequence + 1
+        self._unsaved: dict[str, Place | None] = {}
+        self._captured = self._written = 0
+        # Numbers of vectors that later checkpoints refer to again.
+        self._versions = records.stored_versions(opened.connection)
+        self._updates = records.stored_updates(opened.connection)
+        self._appending, self._writing = threading.Lock(), threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def append(self, event: Event, result: Result | None = None) -> int:
+        """Note an event that the engine has handled; its number. `result` if it is an update that counts."""
+        kind, payload = encode_event(event)
+        if result is None or not isinstance(event, UpdateArrived):
+            return self._append(_Row(kind, payload))
+        row = _Row(kind, {**payload, "result": encode_result(result)}, result.state, event.task)
+        return self._append(row)
+
+    def note(self, content: dict[str, Any]) -> int:
+        """Put a note of the caller's own among the events; a recovery hands it back."""
+        return self._append(_Row(NOTE, content))
+
+    def change_recipe(self, recipe: Recipe) -> int:
+        """Note that later events are handled under other rules or knobs."""
+        recipe.require_same_run(self.recipe)
+        self.recipe = recipe
+        return self._append(_Row(RECIPE, recipe.dump()))
+
+    def commit(self) -> int:
+        """Make all that was appended durable: one flush for the vectors, one for the rows."""
+        with self._writing:
+            return self._commit()
+
+    def capture(self, federation: Federation, *, members: Any = None, journal: Any = None) -> Capture:
+        """The run as it stands, to be written by `checkpoint`; call it where events are handled."""
+        engine = federation.engine
+        if engine.closing:
+            raise RoundError(f"round {engine.round} is being aggregated; take checkpoints between rounds")
+        content = held(federation)
+        with self._appending:
+            self._unsaved |= self.vectors.take_changes()
+            clients = dict(self._unsaved)
+            self._captured += 1
+        head = records.Head(
+            sequence=self._next - 1,
+            at=time.time(),
+            run_id=self.run_id,
+            recipe=self.recipe,
+            engine=engine.snapshot(),
+            scalars=dict(content.scalars),
+            updates={task: encode_result(result) for task, result in content.updates.items()},
+            members=members,
+            journal=journal,
+        )
+        return Capture(self._captured, head, content.algorithm, content.versions, clients)
+
+    def checkpoint(self, capture: Capture) -> None:
+        """Write a capture, switch to it at one stroke, and remove what it made superfluous."""
+        with self._writing:
+            if capture.number <= self._written:
+                raise StoreError("this capture or a newer one is written already; take a new one")
+            self._commit()
+            point("checkpoint.begun")
+            versions, algorithm = self._write_vectors(capture)
+            self._opened.vault.settle(place for place in capture.clients.values() if place is not None)
+            self._opened.vault.sync_folder()
+            point("checkpoint.flows-synced")
+            files = self._flip(capture, versions, algorithm)
+            point("checkpoint.flipped")
+            self._written = capture.number
+            with self._appending:
+                # What changed again meanwhile is for the next one.
+                for client, place in capture.clients.items():
+                    if self._unsaved[client] is place:
+                        del self._unsaved[client]
+            self._opened.vault.remove(files)
+
+    def close(self) -> None:
+        """Leave the folder; what was not committed is lost. Idempotent."""
+        with self._writing:
+            self._opened.connection.close()
+            self._opened.lock.close()
+
+    def _append(self, row: _Row) -> int:
+        with self._appending:
+            self._waiting.append(row)
+            self._next += 1
+            return self._next - 1
+
+    def _commit(self) -> int:
+        with self._appending:
+            rows, first = list(self._waiting), self._next - len(self._waiting)
+        if not rows:
+            return self.durable
+        connection = self._opened.connection
+        with_vector = [row for row in rows if row.vector is not None]
+        places = self._opened.vault.write(
+            "update", [row.vector for row in with_vector if row.vector is not None]
+        )
+        if any(place.file is not None for place in places):
+            self._opened.vault.sync_folder()
+        point("journal.before-commit")
+        with explained(f"write the journal of {self.folder}"), transaction(connection):
+            numbers = dict(zip(map(id, with_vector), records.add_vectors(connection, places), strict=True))
+            stored = [(row.kind, row.payload, numbers.get(id(row))) for row in rows]
+            records.add_events(connection, first, stored)
+        point("journal.committed")
+        # Only now: after a failure the rows are still waiting, and the next commit tries again.
+        with self._appending:
+            del self._waiting[: len(rows)]
+        self._updates |= {row.task: numbers[id(row)] for row in with_vector}
+        self.durable = first + len(rows) - 1
+        return self.durable
+
+    def _write_vectors(self, capture: Capture) -> tuple[dict[int, Place], dict[str, Place]]:
+        """New versions, each in a file as it may be kept for long, and the algorithm's vectors in another."""
+        vault = self._opened.vault
+        new = {v: state for v, state in capture.versions.items() if v not in self._versions}
+        versions = {version: vault.write("version", [state])[0] for version, state in new.items()}
+        written = vault.write("state", list(capture.algorithm.values()))
+        return versions, dict(zip(capture.algorithm, written, strict=True))
+
+    def _flip(
+        self, capture: Capture, versions: Mapping[int, Place], algorithm: Mapping[str, Place]
+    ) -> list[str]:
+        """One transaction; the files that nothing refers to after it."""
+        head, connection = capture.head, self._opened.connection
+        if missing := head.updates.keys() - self._updates.keys():
+            raise StoreError(f"updates of tasks {sorted(missing)} count but were not appended to the journal")
+        updates = {task: self._updates[task] for task in head.updates}
+        point("checkpoint.before-flip")
+        with explained(f"write a checkpoint of {self.folder}"), transaction(connection):
+            fresh = dict(zip(versions, records.add_vectors(connection, versions.values()), strict=True))
+            numbers = {version: (self._versions | fresh)[version] for version in capture.versions}
+            placed = records.add_vectors(connection, algorithm.values())
+            records.write_state(connection, "version", {str(v): n for v, n in numbers.items()})
+            records.write_state(connection, "algorithm", dict(zip(algorithm, placed, strict=True)))
+            records.write_state(connection, "update", {str(t): n for t, n in updates.items()})
+            records.change_clients(connection, capture.clients)
+            records.write_head(connection, head)
+            connection.execute("DELETE FROM events WHERE sequence <= ?", (head.sequence,))
+            newest = int(head.scalars["version"])
+            records.keep_model(connection, newest, head.at, numbers[newest], self._retention.kept)
+            files = records.forget_unused(connection)
+        self._versions, self._updates = numbers, records.stored_updates(connection)
+        return files

@@ -1,0 +1,229 @@
+"""Vectors on disk: raw little-endian numbers in flat files, or inside the database when they are short.
+
+A short vector would pay for a file and its fsync many times what its bytes cost, so it travels in the
+database's own transaction. Vectors that become durable together share one file and one fsync.
+"""
+
+import itertools
+import mmap
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from fedecado.common.errors import StoreError
+from fedecado.common.layout import Vector
+from fedecado.server.store.faults import point
+from fedecado.server.store.trouble import explained
+
+INLINE_BYTES: Final = 64 << 10
+"""Vectors up to this size live in the database."""
+
+ASIDE: Final = ".part"
+"""Ending of a file that is not whole yet."""
+
+_PIECE: Final = 4 << 20
+_SYNC_THREADS: Final = 8
+"""Flushes under way at once: a file system joins them, one after the other each would wait its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a vector is, and how to tell that it is whole."""
+
+    dtype: str
+    length: int
+    """In bytes."""
+    crc: int
+    file: str | None = None
+    start: int = 0
+    inline: bytes | None = None
+
+
+class Vault:
+    """The folder of a run's vectors; any thread may use it."""
+
+    def __init__(self, folder: Path, inline_bytes: int = INLINE_BYTES) -> None:
+        self.folder, self.inline_bytes = folder, inline_bytes
+        used = (name.partition(".")[0].rpartition("-")[2] for name in self.names())
+        self._numbers = itertools.count(1 + max((int(n, 16) for n in used if _is_hex(n)), default=0))
+
+    def names(self) -> list[str]:
+        """Every file here, referenced or not."""
+        with explained(f"list {self.folder}"):
+            return sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
+
+    def write(self, prefix: str, vectors: Sequence[Vector]) -> list[Place]:
+        """Put the content of vectors on the disk; the long ones in one new file, whole once it has its name.
+
+        The name itself is durable after `sync_folder`, which several files can share.
+        """
+        long = [vector for vector in vectors if not self.is_short(vector.nbytes)]
+        placed = iter(self._write_file(self._name(prefix), long) if long else ())
+        return [self.inlined(v) if self.is_short(v.nbytes) else next(placed) for v in vectors]
+
+    def put(self, prefix: str, vector: Vector) -> Place:
+        """Write a file of its own that may still be on its way to the disk; see `settle`."""
+        name, data = self._name(prefix), _raw(vector)
+        path = self.folder / name
+        point("flow.before-write")
+        with explained(f"write {path}"):
+            try:
+                with _created(path) as descriptor:
+                    crc = _pour(descriptor, data)
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
+        point("flow.written")
+        return Place(_code(vector), len(data), crc, name)
+
+    def settle(self, places: Iterable[Place]) -> None:
+        """Put the content of files on the disk that were `put`."""
+        names = [place.file for place in places if place.file is not None]
+        if len(names) > 1:
+            with ThreadPoolExecutor(min(_SYNC_THREADS, len(names))) as pool:
+                list(pool.map(self._sync, names))
+        elif names:
+            self._sync(names[0])
+
+    def is_short(self, nbytes: int) -> bool:
+        """Whether such a vector lives in the database."""
+        return nbytes <= self.inline_bytes
+
+    def inlined(self, vector: Vector) -> Place:
+        """The place of a vector inside the database."""
+        data = bytes(_raw(vector))
+        return Place(_code(vector), len(data), zlib.crc32(data), inline=data)
+
+    def map(self, place: Place) -> Vector:
+        """The vector, read-only; a file's pages come into memory as they are touched, and may leave it."""
+        if place.inline is not None:
+            return np.frombuffer(place.inline, place.dtype)
+        if place.length == 0:
+            return np.empty(0, place.dtype)
+        path = self._path(place)
+        with explained(f"read {path}"), path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < place.start + place.length:
+                raise StoreError(
+                    f"{path} is cut short: it has {size} bytes and {place.start + place.length} are needed; "
+                    "restore it from a backup"
+                )
+            skipped = place.start % mmap.ALLOCATIONGRANULARITY
+            mapped = mmap.mmap(
+                file.fileno(), place.length + skipped, access=mmap.ACCESS_READ, offset=place.start - skipped
+            )
+        count = place.length // np.dtype(place.dtype).itemsize
+        return np.frombuffer(mapped, place.dtype, count, skipped)
+
+    def verify(self, place: Place) -> None:
+        """Raise unless the vector is there and has its checksum."""
+        found = zlib.crc32(_raw(self.map(place)))
+        if found != place.crc:
+            where = "a vector in the database" if place.file is None else str(self._path(place))
+            raise StoreError(
+                f"{where} is damaged: its CRC-32 is {found:08x}, it was written with {place.crc:08x}; "
+                "restore it from a backup"
+            )
+
+    def sync_folder(self) -> None:
+        """Make the names of new files durable."""
+        self._sync("")
+        point("folder.synced")
+
+    def remove(self, names: Iterable[str]) -> int:
+        """Unlink files; the bytes that this frees. Mapped ones stay readable until they are let go."""
+        freed = 0
+        for name in names:
+            path = self.folder / name
+            point("unlink.before")
+            with explained(f"remove {path}"):
+                if path.is_file():
+                    freed += path.stat().st_size
+                    path.unlink()
+            point("unlink.after")
+        return freed
+
+    def _write_file(self, name: str, vectors: list[Vector]) -> list[Place]:
+        path, start = self.folder / name, 0
+        places: list[Place] = []
+        aside = path.with_name(name + ASIDE)
+        point("vectors.before-write")
+        with explained(f"write {path}"):
+            try:
+                with _created(aside) as descriptor:
+                    for vector in vectors:
+                        data = _raw(vector)
+                        crc = _pour(descriptor, data)
+                        places.append(Place(_code(vector), len(data), crc, name, start))
+                        start += len(data)
+                        point("vectors.half-written")
+                    point("vectors.written")
+                    os.fsync(descriptor)
+                point("vectors.synced")
+                aside.rename(path)
+            except OSError:
+                aside.unlink(missing_ok=True)
+                raise
+        point("vectors.renamed")
+        return places
+
+    def _sync(self, name: str) -> None:
+        path = self.folder / name
+        with explained(f"flush {path}"):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _name(self, prefix: str) -> str:
+        return f"{prefix}-{next(self._numbers):08x}"
+
+    def _path(self, place: Place) -> Path:
+        return self.folder / str(place.file)
+
+
+class _created:  # noqa: N801 - reads as the context it is
+    """A new file's descriptor for the time of a `with`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._descriptor = os.open(self._path, flags, 0o644)
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+def _pour(descriptor: int, data: memoryview) -> int:
+    """Write everything, and its CRC-32 on the way while the bytes are in the cache."""
+    crc = 0
+    for start in range(0, len(data), _PIECE):
+        piece = data[start : start + _PIECE]
+        crc = zlib.crc32(piece, crc)
+        while piece:
+            piece = piece[os.write(descriptor, piece) :]
+    return crc
+
+
+def _code(vector: Vector) -> str:
+    return vector.dtype.newbyteorder("<").str
+
+
+def _raw(vector: Vector) -> memoryview:
+    """The bytes of a vector, little-endian; not a copy where it is that already."""
+    plain = np.ascontiguousarray(vector, vector.dtype.newbyteorder("<"))
+    return plain.view(np.uint8).data if plain.size else memoryview(b"")
+
+
+def _is_hex(text: str) -> bool:
+    return bool(text) and all(digit in "0123456789abcdef" for digit in text)

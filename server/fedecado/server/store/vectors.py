@@ -1,0 +1,66 @@
+"""Client vectors on disk, so that clients times parameters may exceed memory."""
+
+import threading
+from collections.abc import Mapping
+from typing import final
+
+from fedecado.common.layout import Vector
+from fedecado.server.store.vault import Place, Vault
+
+
+@final
+class FileVectors:
+    """Each client's vector in a file of its own, mapped when it is asked for.
+
+    A new value is a new file: the one that a checkpoint refers to stays until the next checkpoint no
+    longer does. Nothing is flushed here; `take_changes` says what a checkpoint has to make durable.
+    """
+
+    def __init__(self, vault: Vault, places: Mapping[str, Place] | None = None) -> None:
+        self._vault = vault
+        self._places: dict[str, Place] = {}
+        self._changed: set[str] = set()
+        self._lock = threading.Lock()
+        for client, place in (places or {}).items():
+            # Short ones live in the database; out of it they are files like the others.
+            inline = place.inline is not None
+            self._places[client] = vault.put("client", vault.map(place)) if inline else place
+
+    def clients(self) -> list[str]:
+        """Those who have a vector."""
+        return sorted(self._places)
+
+    def get(self, client: str) -> Vector | None:
+        place = self._places.get(client)
+        return None if place is None else self._vault.map(place)
+
+    def put(self, client: str, vector: Vector) -> None:
+        place = self._vault.put("client", vector)
+        with self._lock:
+            self._replace(client, place)
+
+    def drop(self, client: str) -> None:
+        with self._lock:
+            if client in self._places:
+                self._replace(client, None)
+
+    def take_changes(self) -> dict[str, Place | None]:
+        """What is new since the last call, none for dropped clients; long ones' files now stay."""
+        with self._lock:
+            changes = {client: self._lasting(self._places.get(client)) for client in sorted(self._changed)}
+            self._changed.clear()
+            return changes
+
+    def _lasting(self, place: Place | None) -> Place | None:
+        if place is None or not self._vault.is_short(place.length):
+            return place
+        return self._vault.inlined(self._vault.map(place))
+
+    def _replace(self, client: str, place: Place | None) -> None:
+        old = self._places.pop(client, None)
+        if place is not None:
+            self._places[client] = place
+        # A file that no checkpoint refers to is nobody's once it is replaced.
+        if old is not None and (client in self._changed or self._vault.is_short(old.length)):
+            self._vault.remove([str(old.file)])
+        self._changed.add(client)

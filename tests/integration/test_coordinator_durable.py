@@ -1,0 +1,103 @@
+"""A coordinator that keeps its run: it ends in any way, and the next one goes on."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from protocol_client import LAYOUT, ProtocolClient
+
+from fedecado.common.errors import ConfigError, StoreError
+from fedecado.common.layout import Layout
+from fedecado.server.rounds import Rules
+from fedecado.server.store import Recipe
+from fedecado.v1 import session_pb2 as pb
+
+
+def kept(**rules: Any) -> dict[str, Any]:
+    """Arguments of `start` for a run that is kept."""
+
+    def recipe(layout: Layout, rules: Rules) -> Recipe:
+        return Recipe(layout, "fedecado", rules)
+
+    return {"plan": {"recipe": partial(recipe, rules=Rules(**rules))}, **rules}
+
+
+async def test_a_run_that_is_kept_goes_through_its_rounds(start: Any, connect: Any) -> None:
+    async with start(**kept(max_rounds=3, min_clients=2)) as coordinator:
+        async with connect(coordinator, "w1") as one, connect(coordinator, "w2") as two:
+            await one.send_initial()
+            for _ in range(3):
+                await asyncio.gather(one.work(0.1), two.work(-0.3))
+            await asyncio.wait_for(coordinator.run.finished.wait(), 10)
+
+
+async def test_the_next_coordinator_goes_on_where_the_last_one_stood(start: Any, connect: Any) -> None:
+    async with start(**kept(max_rounds=6)) as coordinator:
+        async with connect(coordinator, "w1") as client:
+            await client.send_initial()
+            for _ in range(3):
+                await client.work(0.1)
+            assign, state = await client.receive_assign()
+        run_id, central = coordinator.run.files.run_id, coordinator.run.federation.central.copy()
+    async with start(**kept(max_rounds=6)) as coordinator:
+        assert coordinator.run.files.run_id == run_id
+        assert coordinator.run.federation.version == 3
+        assert np.array_equal(coordinator.run.federation.central, central)
+        assert coordinator.run.journal.accepted == 3
+        async with ProtocolClient(coordinator.address, "w1", LAYOUT) as client:
+            client.run_id = run_id
+            held = pb.HeldTask(task_id=assign.task_id, state=pb.HeldTask.STATE_FINISHED)
+            welcome = await client.hello(held_tasks=[held])
+            assert welcome.held_tasks[0].verdict == pb.HeldTaskAnswer.VERDICT_SEND
+            await client.send_update(assign, state + 1)
+            acknowledged = await client.expect(pb.Acknowledge)
+            assert acknowledged.outcome == pb.Acknowledge.OUTCOME_ACCEPTED
+            for _ in range(2):
+                await client.work(0.1)
+            await asyncio.wait_for(coordinator.run.finished.wait(), 10)
+        assert coordinator.run.federation.version == 6
+
+
+async def test_a_finished_run_is_not_gone_on_with(start: Any, connect: Any) -> None:
+    async with start(**kept(max_rounds=1)) as coordinator, connect(coordinator, "w1") as client:
+        await client.send_initial()
+        await client.work()
+        await asyncio.wait_for(coordinator.run.finished.wait(), 10)
+    with pytest.raises(ConfigError, match=r"is over .*--coordinator-fresh"):
+        async with start(**kept(max_rounds=1)):
+            pass
+
+
+async def test_more_rounds_may_be_asked_for_at_a_restart(start: Any, connect: Any) -> None:
+    async with start(**kept(max_rounds=50)) as coordinator, connect(coordinator, "w1") as client:
+        await client.send_initial()
+        await client.work()
+    async with start(**kept(max_rounds=2)) as coordinator, connect(coordinator, "w1") as client:
+        await client.work()
+        await asyncio.wait_for(coordinator.run.finished.wait(), 10)
+        assert "all 2 rounds" in str(coordinator.run.engine.finished)
+
+
+async def test_two_coordinators_cannot_share_a_run(start: Any, connect: Any) -> None:
+    async with start(**kept()) as coordinator, connect(coordinator, "w1") as client:
+        await client.send_initial()
+        await client.work()
+        with pytest.raises(StoreError, match="in use"):
+            async with start(**kept()):
+                pass
+
+
+async def test_who_does_not_come_back_is_missed_after_a_while(start: Any, connect: Any) -> None:
+    from fedecado.common.timeouts import Timeouts
+
+    async with start(**kept(min_clients=2)) as coordinator:
+        async with connect(coordinator, "w1") as one, connect(coordinator, "w2") as two:
+            await one.send_initial()
+            await asyncio.gather(one.receive_assign(), two.receive_assign())
+    async with start(timeouts=Timeouts(1.5), **kept(min_clients=2)) as coordinator:
+        async with connect(coordinator, "w1") as one:
+            await asyncio.wait_for(one.work(), 10)
+            await asyncio.wait_for(one.receive_assign(), 10)
+        assert coordinator.run.journal.rounds[0].workers == ("w1",)

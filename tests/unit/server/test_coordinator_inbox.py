@@ -1,0 +1,142 @@
+"""The inbox: which messages amount to what, and what is wrong with the rest."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedecado.common.errors import ChecksumError, LayoutError, NonFiniteError, ProtocolError
+from fedecado.common.layout import Layout, Vector
+from fedecado.common.wire import BulkChunk, encode, parse_worker_message
+from fedecado.server.coordinator.inbox import Arrival, Inbox, Received, Spoiled
+from fedecado.v1 import session_pb2 as pb
+from fedecado.v1.transfer_pb2 import Trailer
+
+LAYOUT = Layout.flat(600_000)
+
+
+def header(**changes: object) -> pb.WorkerMessage:
+    fields = {"task_id": 7, "layout_digest": LAYOUT.digest, "state_bytes": LAYOUT.nbytes, **changes}
+    return pb.WorkerMessage(update=pb.Update(**fields))  # type: ignore[arg-type]  # tests pass all kinds
+
+
+def transfer(vector: Vector) -> Iterator[pb.WorkerMessage | BulkChunk]:
+    return map(parse_worker_message, encode(vector))
+
+
+def arrivals(inbox: Inbox, *messages: pb.WorkerMessage | BulkChunk) -> list[Arrival]:
+    return [arrival for message in messages if (arrival := inbox.take(message)) is not None]
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox(lambda: LAYOUT)
+
+
+@pytest.fixture
+def vector() -> Vector:
+    return np.arange(LAYOUT.size, dtype=np.float32)
+
+
+def test_a_transfer_arrives_once_it_is_whole(inbox: Inbox, vector: Vector) -> None:
+    first, *others = transfer(vector)
+    assert arrivals(inbox, header(), first) == []
+    assert inbox.receiving
+    (received,) = arrivals(inbox, *others)
+    assert isinstance(received, Received)
+    assert received.header.task_id == 7  # type: ignore[union-attr]  # it is an update
+    np.testing.assert_array_equal(received.vector, vector)
+    assert not inbox.receiving
+
+
+def test_control_messages_may_stand_between_chunks(inbox: Inbox, vector: Vector) -> None:
+    first, *others = transfer(vector)
+    progress = pb.WorkerMessage(progress=pb.Progress(task_id=7))
+    kinds = [type(a) for a in arrivals(inbox, header(), first, progress, *others)]
+    assert kinds == [pb.Progress, Received]
+
+
+def test_a_new_header_discards_the_unfinished_transfer_before_it(inbox: Inbox, vector: Vector) -> None:
+    first, *others = transfer(vector)
+    found = arrivals(inbox, header(), first, header(task_id=8), first, *others)
+    assert [a.header.task_id for a in found if isinstance(a, Received)] == [8]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"layout_digest": "f" * 64}, LayoutError),
+        ({"state_bytes": LAYOUT.nbytes - 4}, LayoutError),
+        ({"state_bytes": 1 << 60}, LayoutError),
+    ],
+)
+def test_a_transfer_that_does_not_fit_is_passed_over_and_reported(
+    inbox: Inbox, vector: Vector, changes: dict[str, object], error: type[Exception]
+) -> None:
+    (spoiled,) = arrivals(inbox, header(**changes), *transfer(vector))
+    assert isinstance(spoiled, Spoiled) and isinstance(spoiled.error, error)
+    (received,) = arrivals(inbox, header(), *transfer(vector))
+    assert isinstance(received, Received), "the session goes on"
+
+
+def test_a_vector_with_nan_is_spoiled(inbox: Inbox, vector: Vector) -> None:
+    vector[5] = np.nan
+    (spoiled,) = arrivals(inbox, header(), *transfer(vector))
+    assert isinstance(spoiled, Spoiled) and isinstance(spoiled.error, NonFiniteError)
+
+
+def test_a_transfer_cut_short_is_damaged(inbox: Inbox, vector: Vector) -> None:
+    *_, trailer = transfer(vector)
+    (spoiled,) = arrivals(inbox, header(), trailer)
+    assert isinstance(spoiled, Spoiled) and isinstance(spoiled.error, ChecksumError)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        BulkChunk(0, memoryview(b"1234")),
+        pb.WorkerMessage(trailer=Trailer(length=4)),
+        pb.WorkerMessage(hello=pb.Hello()),
+    ],
+)
+def test_what_stands_where_it_must_not_ends_the_session(
+    inbox: Inbox, message: pb.WorkerMessage | BulkChunk
+) -> None:
+    with pytest.raises(ProtocolError):
+        inbox.take(message)
+
+
+def test_a_message_of_a_later_protocol_is_ignored(inbox: Inbox) -> None:
+    assert inbox.take(pb.WorkerMessage()) is None
+
+
+def test_nothing_fits_before_the_run_has_a_layout(vector: Vector) -> None:
+    (spoiled,) = arrivals(Inbox(lambda: None), header(), *transfer(vector))
+    assert isinstance(spoiled, Spoiled) and "none yet" in str(spoiled.error)
+
+
+SMALL = Layout.flat(8)
+PIECES = (
+    pb.WorkerMessage(update=pb.Update(task_id=1, layout_digest=SMALL.digest, state_bytes=SMALL.nbytes)),
+    pb.WorkerMessage(update=pb.Update(task_id=2, layout_digest="?", state_bytes=3)),
+    *transfer(np.ones(8, np.float32)),
+    *(BulkChunk(16, memoryview(bytes(16))), BulkChunk(0, memoryview(b""))),
+    *(pb.WorkerMessage(progress=pb.Progress()), pb.WorkerMessage(bye=pb.WorkerBye()), pb.WorkerMessage()),
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12))
+def test_whatever_comes_is_an_arrival_or_a_protocol_error(
+    messages: list[pb.WorkerMessage | BulkChunk],
+) -> None:
+    inbox = Inbox(lambda: SMALL)
+    for message in messages:
+        try:
+            arrival = inbox.take(message)
+        except ProtocolError:
+            assert not inbox.receiving, "only what stands outside a transfer ends the session"
+        else:
+            if isinstance(arrival, Received):
+                assert arrival.vector.tolist() == [1.0] * 8
