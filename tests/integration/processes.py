@@ -138,9 +138,9 @@ class Processes:
         fixed = ("--coordinator", address, "--worker-id", name, "--worker-threads", "1")
         return await self.start(name, "worker", *fixed, *arguments)
 
-    def model(self, which: str) -> Path:
-        """The file that a run under its usual name leaves."""
-        return self.folder / "runs" / "run" / f"{which}.safetensors"
+    def model(self, which: str, run: str = "run") -> Path:
+        """The file that a run leaves."""
+        return self.folder / "runs" / run / f"{which}.safetensors"
 
     def text(self) -> str:
         return "\n".join(command.text for command in self.commands)

@@ -105,13 +105,16 @@ class ProtocolClient:
             else:
                 return receiver.finish(message)
 
+    async def send_vector(self, vector: Vector) -> None:
+        for message in encode(vector):
+            await self.send_raw(message)
+
     async def send_initial(self, state: Vector | None = None) -> None:
         await self.expect(pb.RequestInitialState)
         state = np.zeros(self.layout.size, self.layout.dtype) if state is None else state
         header = pb.InitialState(layout_digest=self.layout.digest, state_bytes=state.nbytes)
         await self.send(initial_state=header)
-        for message in encode(state):
-            await self.send_raw(message)
+        await self.send_vector(state)
         acknowledgement = await self.expect(pb.Acknowledge)
         assert acknowledgement.task_id == 0
 
@@ -124,8 +127,7 @@ class ProtocolClient:
 
     async def send_update(self, assign: pb.Assign, state: Vector, **changes: Any) -> None:
         await self.send(update=self.update_header(assign, state, **changes))
-        for message in encode(state):
-            await self.send_raw(message)
+        await self.send_vector(state)
 
     def update_header(self, assign: pb.Assign, state: Vector, **changes: Any) -> pb.Update:
         fields: dict[str, Any] = {

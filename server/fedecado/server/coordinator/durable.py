@@ -9,7 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, final
+from typing import Any, Final, final
 
 from fedecado.common.errors import StoreError
 from fedecado.server.coordinator.beside import Beside
@@ -47,6 +47,11 @@ class Durable:
         if self.store is not None:
             self._sequence = self.store.append(event, result)
             self._bytes += 0 if result is None else result.state.nbytes
+
+    def note(self, content: dict[str, Any]) -> None:
+        """Put something of the coordinator's own among the events."""
+        if self.store is not None:
+            self._sequence = self.store.note(content)
 
     def send(self, action: Callable[[], None]) -> None:
         """Act once everything recorded so far is durable; actions keep their order."""

@@ -17,25 +17,29 @@ ROUNDS_STORED = 1_000
 _COUNTS = ("accepted", "refused", "failed", "last_round", "last_window", "last_seconds", "enrolled", "seen")
 
 
+def dump_member(member: Member) -> dict[str, Any]:
+    """One worker, without its session."""
+    return {
+        "hello": base64.b64encode(member.hello.SerializeToString()).decode(),
+        "address": member.address,
+        "curvature": member.curvature,
+        **{name: getattr(member, name) for name in _COUNTS},
+    }
+
+
 def dump_members(members: Members) -> list[dict[str, Any]]:
-    """Everyone, without sessions."""
-    return [
-        {
-            "hello": base64.b64encode(member.hello.SerializeToString()).decode(),
-            "address": member.address,
-            "curvature": member.curvature,
-            **{name: getattr(member, name) for name in _COUNTS},
-        }
-        for member in members.by_id.values()
-    ]
+    """Everyone, in the order of their indices."""
+    return [dump_member(member) for member in members.by_id.values()]
 
 
-def load_members(stored: list[dict[str, Any]] | None) -> Members:
-    """Everyone as they were, none connected; indices are kept by their order."""
+def load_members(stored: list[dict[str, Any]] | None, noted: list[dict[str, Any]]) -> Members:
+    """Everyone as they were, none connected; indices follow from the order of first arrival."""
     members = Members()
-    for entry in stored or []:
+    for entry in [*(stored or []), *noted]:
         hello = pb.Hello.FromString(base64.b64decode(entry["hello"]))
-        member = Member(hello.worker_id, len(members.by_id), hello.role, hello, entry["address"])
+        known = members.by_id.get(hello.worker_id)
+        index = len(members.by_id) if known is None else known.index
+        member = Member(hello.worker_id, index, hello.role, hello, entry["address"])
         member.curvature = entry["curvature"]
         for name in _COUNTS:
             setattr(member, name, entry[name])

@@ -22,7 +22,13 @@ from fedecado.server.coordinator.durable import Durable
 from fedecado.server.coordinator.evaluation import Evaluation
 from fedecado.server.coordinator.journal import Journal, summarise
 from fedecado.server.coordinator.members import Member, Members
-from fedecado.server.coordinator.memory import dump_journal, dump_members, load_journal, load_members
+from fedecado.server.coordinator.memory import (
+    dump_journal,
+    dump_member,
+    dump_members,
+    load_journal,
+    load_members,
+)
 from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.post import Suggestions, acknowledge, assignment, examination
 from fedecado.server.coordinator.refusals import refused_result
@@ -149,13 +155,14 @@ class Run:
             self.durable.open(store)
         log.info("the run starts with %d parameters", federation.layout.parameters)
         for member in self.members.connected(trains=True):
+            self.durable.note(dump_member(member))
             self.handle(Enrolled(member.id, member.hello.samples))
 
     def resume(self, recovered: Recovered, grace: float) -> None:
         """Go on with a run that was stored; workers have `grace` seconds to come back with their tasks."""
         self.federation, self.engine = recovered.federation, recovered.engine
         self.layout, self.files.run_id = recovered.federation.layout, recovered.store.run_id
-        self.members = load_members(recovered.members)
+        self.members = load_members(recovered.members, recovered.notes)
         self.journal = load_journal(recovered.journal, recovered.driver.rounds)
         self.durable.open(recovered.store)
         for timer in timers(self.engine):
@@ -176,6 +183,7 @@ class Run:
         if not member.trains:
             self._evaluate(member)
         elif self.federation is not None:
+            self.durable.note(dump_member(member))
             self.handle(Enrolled(member.id, member.hello.samples, held))
         else:
             self._ask_for_model()

@@ -29,6 +29,8 @@ from fedecado.server.rounds.ledger import Phase
 QUALITIES = 20
 """Metrics of the user's own that are passed on; names beyond these are left out."""
 
+Buckets = tuple[float, ...]
+
 _SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _TIMES = tuple(m * 10.0**e for e in range(-4, 4) for m in (1, 2, 5))
 _VERSIONS = (0, 1, 2, 3, 5, 8, 13, 20, 50, 100)
@@ -41,53 +43,24 @@ class RunMetrics:
 
     def __init__(self, run: Run, about: About) -> None:
         self._registry = registry = CollectorRegistry()
-        self._updates = Counter(
-            "fedecado_updates", "Updates by outcome.", ["outcome", "reason"], registry=registry
-        )
-        self._rounds = Counter(
-            "fedecado_rounds", "Rounds by how they closed.", ["closed_by"], registry=registry
-        )
-        for closed_by in ("target", "deadline", "discarded"):
-            self._rounds.labels(closed_by)
-        self._round_seconds = Histogram(
-            "fedecado_round_duration_seconds",
-            "From a round's opening to its new version.",
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._phase_seconds = Histogram(
-            "fedecado_round_phase_duration_seconds",
-            "Parts of a round: collecting updates, computing the central update.",
-            ["phase"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._staleness = Histogram(
-            "fedecado_update_staleness_versions",
-            "Versions by which updates were behind.",
-            buckets=_VERSIONS,
-            registry=registry,
-        )
-        self._windows = Histogram(
-            "fedecado_update_window_time",
-            "Windows T_i of updates, in simulated time.",
-            buckets=_TIMES,
-            registry=registry,
-        )
-        self._saves = Histogram(
-            "fedecado_save_duration_seconds", "Writing a model.", buckets=_SECONDS, registry=registry
-        )
-        self._save_failures = Counter(
-            "fedecado_save_failures", "Models that could not be written.", registry=registry
-        )
-        self._lag = Histogram(
-            "fedecado_event_loop_lag_seconds",
-            "Worst lag of the event loop per half second.",
-            buckets=_LAGS,
-            registry=registry,
-        )
-        for phase in ("collect", "solve"):
-            self._phase_seconds.labels(phase)
+
+        def counter(name: str, words: str, *labels: str) -> Counter:
+            return Counter(f"fedecado_{name}", words, labels, registry=registry)
+
+        def histogram(name: str, words: str, buckets: Buckets, *labels: str) -> Histogram:
+            return Histogram(f"fedecado_{name}", words, labels, buckets=buckets, registry=registry)
+
+        self._updates = counter("updates", "Updates by outcome.", "outcome", "reason")
+        rounds = counter("rounds", "Rounds by how they closed.", "closed_by")
+        self._rounds = {how: rounds.labels(how) for how in ("target", "deadline", "discarded")}
+        self._round = histogram("round_duration_seconds", "From opening to new version.", _SECONDS)
+        phases = histogram("round_phase_duration_seconds", "Parts of a round.", _SECONDS, "phase")
+        self._collect, self._compute = phases.labels("collect"), phases.labels("solve")
+        self._staleness = histogram("update_staleness_versions", "Versions behind the newest.", _VERSIONS)
+        self._windows = histogram("update_window_time", "Windows T_i, in simulated time.", _TIMES)
+        self._saves = histogram("save_duration_seconds", "Writing a model.", _SECONDS)
+        self._save_failures = counter("save_failures", "Models that could not be written.")
+        self._lag = histogram("event_loop_lag_seconds", "Worst lag in every half second.", _LAGS)
         self._solve = _Solve(registry)
         registry.register(_State(run, about))
         for collect in (ProcessCollector, PlatformCollector, GCCollector):
@@ -97,18 +70,18 @@ class RunMetrics:
         self._updates.labels(outcome, reason).inc()
 
     def closed(self, closed: ClosedRound, windows: Iterable[Window]) -> None:
-        self._rounds.labels("deadline" if closed.late else "target").inc()
+        self._rounds["deadline" if closed.late else "target"].inc()
         seconds = max(0.0, closed.closed - closed.opened)
-        self._round_seconds.observe(seconds)
-        self._phase_seconds.labels("collect").observe(max(0.0, seconds - closed.solve_seconds))
-        self._phase_seconds.labels("solve").observe(closed.solve_seconds)
+        self._round.observe(seconds)
+        self._collect.observe(max(0.0, seconds - closed.solve_seconds))
+        self._compute.observe(closed.solve_seconds)
         for window in windows:
             self._windows.observe(window.time)
             self._staleness.observe(window.behind)
         self._solve.closed(closed)
 
     def discarded(self) -> None:
-        self._rounds.labels("discarded").inc()
+        self._rounds["discarded"].inc()
 
     def saved(self, seconds: float, *, failed: bool) -> None:
         self._saves.observe(seconds)
