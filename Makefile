@@ -43,6 +43,10 @@ proto: $(READY) ## Regenerate the protobuf code and lint the protocol
 	$(BIN)/python proto/generate.py
 	cd proto && ../$(BIN)/buf lint
 
+bench: $(READY) ## Measure the claims made about speed (ARGS=--quick for a short run)
+	@echo "==> Measuring; results go to benchmarks/results"
+	$(BIN)/python -m benchmarks $(ARGS)
+
 clean: ## Remove the virtual environment and everything generated
 	rm -rf $(VENV) runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -29,6 +29,7 @@ class Ears:
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
+        self.receiving = False
 
     def send(self, content: Any) -> None:
         self.sent.append(content)

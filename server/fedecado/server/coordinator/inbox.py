@@ -5,6 +5,7 @@ goes. When something is wrong with it, the rest of the transfer is passed over a
 with its header, so that the sender can be told why; the session goes on.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -12,6 +13,7 @@ from typing import final
 from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.wire import BulkChunk, Receiver
+from fedecado.server.federation import Result
 from fedecado.v1 import session_pb2 as pb
 
 Header = pb.Update | pb.InitialState
@@ -108,3 +110,15 @@ class Inbox:
                 error = damaged
         assert error is not None  # noqa: S101 - either a receiver or an error, by construction
         return Spoiled(header, error)
+
+
+def result_of(header: pb.Update, vector: Vector, curvature: float) -> Result:
+    """What a client made of its task; `curvature` is the one known of it before."""
+    return Result(
+        state=vector,
+        time=header.window,
+        curvature=header.curvature if header.HasField("curvature") else curvature,
+        steps=header.steps,
+        loss_before=header.loss_before if header.HasField("loss_before") else math.nan,
+        loss_after=header.loss_after if header.HasField("loss_after") else math.nan,
+    )

@@ -1,13 +1,20 @@
 """The models a run leaves on disk: the last and the best, as safetensors."""
 
 import json
+import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import final
 
+from fedecado.common.errors import FedecadoError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.model_file import save_model
 
+log = logging.getLogger(__name__)
 
+
+@final
 class ModelFiles:
     """The folder of a run."""
 
@@ -19,13 +26,19 @@ class ModelFiles:
 
     def save(
         self, which: str, layout: Layout, state: Vector, version: int, metrics: Mapping[str, float]
-    ) -> Path:
-        """Write `last` or `best`; the old file stays until the new one is whole."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+    ) -> tuple[float, bool]:
+        """Write `last` or `best`; the old file stays until the new one is whole. Seconds, and success."""
+        began = time.perf_counter()
         metadata = {
             "run_id": self.run_id,
             "version": str(version),
             "metrics": json.dumps(dict(metrics)),
         }
-        save_model(self.path(which), layout, state, metadata)
-        return self.path(which)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            save_model(self.path(which), layout, state, metadata)
+        except (OSError, FedecadoError) as error:
+            # The run goes on: its model is in memory, and in its store if it has one.
+            log.error("the %s model could not be saved: %s", which, error)
+            return time.perf_counter() - began, False
+        return time.perf_counter() - began, True

@@ -8,6 +8,7 @@ from fedecado.common.wire import Frames, encode
 from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.session import Parcel, envelope
 from fedecado.server.federation import Offer
+from fedecado.server.rounds import Engine
 from fedecado.v1 import session_pb2 as pb
 
 
@@ -65,3 +66,15 @@ def acknowledge(
     """Say what became of a result; a worker that is away asks again when it is back."""
     if member.session is not None:
         member.session.send(pb.Acknowledge(task_id=task, outcome=outcome, reason=reason, message=message))
+
+
+def verdict(engine: Engine, worker: str, task: int, *, same_run: bool) -> pb.HeldTaskAnswer:
+    """What is to become of a task that a worker brings back."""
+    answer, record, known = pb.HeldTaskAnswer, engine.tasks.get(task), engine.roster.clients.get(worker)
+    if not same_run:
+        return answer(task_id=task, verdict=answer.VERDICT_UNWANTED, reason="it belongs to another run")
+    if record is not None and record.client == worker and record.phase != "ready":
+        return answer(task_id=task, verdict=answer.VERDICT_SEND)
+    if known is not None and known.last_done == task:
+        return answer(task_id=task, verdict=answer.VERDICT_ALREADY_HERE)
+    return answer(task_id=task, verdict=answer.VERDICT_UNWANTED, reason="it was cancelled or is too old")

@@ -25,11 +25,12 @@ from fedecado.server.algorithms import Algorithm
 from fedecado.server.algorithms.fedecado import FedEcado
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.admin import AdminService
+from fedecado.server.coordinator.first_model import Begun
 from fedecado.server.coordinator.gate import AdminGate
 from fedecado.server.coordinator.lag import LagMeter
 from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.post import Suggestions
-from fedecado.server.coordinator.run import Begun, Run
+from fedecado.server.coordinator.run import Run
 from fedecado.server.coordinator.service import SessionService
 from fedecado.server.rounds import Engine, Rules
 from fedecado.server.store import Recipe, create, has_run, recover_as

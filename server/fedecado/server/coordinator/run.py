@@ -19,8 +19,10 @@ from fedecado.common.wire import Frames
 from fedecado.server.algorithms import Algorithm
 from fedecado.server.coordinator.beside import Beside
 from fedecado.server.coordinator.durable import Durable
-from fedecado.server.coordinator.evaluation import Evaluation
+from fedecado.server.coordinator.first_model import Begin, Begun, FirstModel
+from fedecado.server.coordinator.inbox import result_of
 from fedecado.server.coordinator.journal import Journal, summarise
+from fedecado.server.coordinator.judging import Judging
 from fedecado.server.coordinator.members import Member, Members
 from fedecado.server.coordinator.memory import (
     dump_journal,
@@ -30,7 +32,7 @@ from fedecado.server.coordinator.memory import (
     load_members,
 )
 from fedecado.server.coordinator.models import ModelFiles
-from fedecado.server.coordinator.post import Suggestions, acknowledge, assignment, examination
+from fedecado.server.coordinator.post import Suggestions, acknowledge, assignment
 from fedecado.server.coordinator.refusals import refused_result
 from fedecado.server.federation import Federation, Result
 from fedecado.server.observe.observer import NoObserver, Observer, Window
@@ -77,11 +79,6 @@ LIGHT_BYTES = 1 << 18
 R = TypeVar("R")
 
 
-Begun = tuple[Federation, Store | None]
-Begin = Callable[[Layout, Vector], Begun]
-"""Makes a federation from the model to start with, and the store that keeps it."""
-
-
 class Run:
     """One run, from its first worker to its last round."""
 
@@ -96,9 +93,9 @@ class Run:
     ) -> None:
         self.engine, self.files = engine, files
         self.members, self.journal = Members(), Journal()
-        self.evaluation = Evaluation(evaluate_every)
         self.beside = Beside(self._fail)
         self.durable = Durable(self.beside)
+        self._judging = Judging(evaluate_every, self.journal, partial(self._save, "best"))
         self.observer: Observer = NoObserver()
         self.suggestions = Suggestions()
         self.layout: Layout | None = None
@@ -110,11 +107,10 @@ class Run:
         """Whether the coordinator goes down before the run is over."""
         self.failure: BaseException | None = None
         """What went wrong inside; the process ends with it."""
-        self._make = begin or (lambda layout, state: (Federation(engine, algorithm, layout, state), None))
+        make = begin or (lambda layout, state: (Federation(engine, algorithm, layout, state), None))
+        self._first = FirstModel(make, self._begin, self.members, self.beside)
         self._frames: tuple[int, asyncio.Future[Frames]] | None = None
         self._results: dict[int, Result] = {}
-        self._asked: Member | None = None
-        self._beginning = False
         self._aggregating = False
         self.stop_reason: str | None = None
         """Why the run ends when the open round has closed."""
@@ -133,19 +129,12 @@ class Run:
     async def start_from(self, layout: Layout, state: Vector) -> None:
         """Begin with this model: everyone who waits is enrolled."""
         self.agree(layout)
-        self._begin(await self.beside.files(self._make, layout, state))
+        await self._first.start(layout, state)
 
-    async def initial(self, member: Member, state: Vector) -> None:
-        """The model to start from is here, from a worker; only the first one is taken."""
-        outcome = pb.Acknowledge.OUTCOME_DUPLICATE
-        if self.layout is not None and self.federation is None and not self._beginning:
-            self._beginning = True
-            try:
-                self._begin(await self.beside.files(self._make, self.layout, state))
-            finally:
-                self._beginning = False
-            outcome = pb.Acknowledge.OUTCOME_ACCEPTED
-        acknowledge(member, 0, outcome)
+    def initial(self, member: Member, state: Vector) -> None:
+        """A worker's model is here, to start from."""
+        if self.layout is not None:
+            self._first.received(member, self.layout, state)
 
     def _begin(self, begun: Begun) -> None:
         federation, store = begun
@@ -164,6 +153,7 @@ class Run:
         self.layout, self.files.run_id = recovered.federation.layout, recovered.store.run_id
         self.members = load_members(recovered.members, recovered.notes)
         self.journal = load_journal(recovered.journal, recovered.driver.rounds)
+        self._judging.remember(self.journal)
         self.durable.open(recovered.store)
         for timer in timers(self.engine):
             self._carry_out(timer)
@@ -181,21 +171,19 @@ class Run:
     def joined(self, member: Member, held: tuple[int, ...]) -> None:
         """A worker is welcome and listening; `held` are tasks it will still deliver."""
         if not member.trains:
-            self._evaluate(member)
+            self._judging.ask(member)
         elif self.federation is not None:
             self.durable.note(dump_member(member))
             self.handle(Enrolled(member.id, member.hello.samples, held))
         else:
-            self._ask_for_model()
+            self._first.ask()
         self.notify()
 
     def left(self, member: Member) -> None:
         """A worker's session ended, whatever the reason."""
         member.session, member.progress, member.seen = None, None, time.time()
-        self.evaluation.release(member.id)
-        if self._asked is member:
-            self._asked = None
-            self._ask_for_model()
+        self._judging.release(member)
+        self._first.left(member)
         # A coordinator that goes down leaves its workers' tasks as they are: they come back with them.
         if member.id in self.engine.roster and not self.closing:
             self.handle(Disconnected(member.id))
@@ -210,7 +198,7 @@ class Run:
             self._refuse(member, task, f"{member.id} does not train here", pb.Acknowledge.REASON_UNKNOWN_TASK)
             return
         if self.federation is not None and record is not None and record.client == member.id:
-            result = _result(header, vector, member)
+            result = result_of(header, vector, member.curvature)
             try:
                 if not math.isclose(header.weight, record.weight, rel_tol=1e-9):
                     raise NumericsError(f"the window is for w_i = {header.weight}, not {record.weight}")
@@ -240,25 +228,17 @@ class Run:
             failure.exception_type, failure.message, task=failure.task_id, traceback=failure.traceback
         )
         log.warning("%s failed: %s: %s", member.id, failure.exception_type, failure.message)
-        self.evaluation.release(member.id)
+        self._judging.release(member)
         if member.id in self.engine.roster:
             self.handle(TaskFailed(member.id, failure.task_id))
         self._maybe_finished()
 
     def measured(self, member: Member, answer: pb.Evaluation) -> None:
         """An evaluator's answer."""
-        acknowledge(member, answer.task_id, pb.Acknowledge.OUTCOME_ACCEPTED)
-        taken = self.evaluation.take(member.id, answer)
-        if taken is not None:
-            measurement, state = taken
-            self.journal.measurements.append(measurement)
-            if self.journal.improves(measurement.metrics, self.engine.rules.target):
-                self.journal.best = measurement
-                self.beside.spawn(self._save("best", measurement.version, state))
-            words = ", ".join(f"{name} {value:.4g}" for name, value in measurement.metrics.items())
-            log.info("version %d: %s", measurement.version, words)
+        measurement = self._judging.answered(member, answer, self.engine.rules.target)
+        if measurement is not None:
             self.handle(Measured(measurement.version, measurement.metrics))
-        self._evaluate(member)
+        self._judging.ask(member)
         self._maybe_finished()
 
     def goodbye(self) -> pb.CoordinatorBye:
@@ -284,18 +264,6 @@ class Run:
             if member.session is not None:
                 member.session.close(self.goodbye())
 
-    def verdict(self, worker: str, run_id: str, task: int) -> pb.HeldTaskAnswer:
-        """What is to become of a task that a worker brings back."""
-        answer, record = pb.HeldTaskAnswer, self.engine.tasks.get(task)
-        if run_id != self.files.run_id:
-            return answer(task_id=task, verdict=answer.VERDICT_UNWANTED, reason="it belongs to another run")
-        if record is not None and record.client == worker and record.phase != "ready":
-            return answer(task_id=task, verdict=answer.VERDICT_SEND)
-        known = self.engine.roster.clients.get(worker)
-        if known is not None and known.last_done == task:
-            return answer(task_id=task, verdict=answer.VERDICT_ALREADY_HERE)
-        return answer(task_id=task, verdict=answer.VERDICT_UNWANTED, reason="it was cancelled or is too old")
-
     def stop_after_round(self, reason: str) -> None:
         """End the run when the open round has closed; at once if none is open."""
         if self.engine.open or self._aggregating:
@@ -308,14 +276,13 @@ class Run:
         """Write the newest version; none when there is no model yet."""
         if self.federation is None:
             return None
-        await self._save("last", self.federation.version, self.federation.central)
+        await self._write("last", self.federation.version, self.federation.central)
         return self.files.path("last")
 
     def waiting_for(self) -> str:
         """What the run waits for, in words."""
         if self.federation is None:
-            who = "a first worker" if self._asked is None else self._asked.id
-            return f"waiting for the initial model from {who}"
+            return f"waiting for the initial model from {self._first.waiting_for}"
         return describe(self.engine)
 
     def notify(self) -> None:
@@ -446,12 +413,10 @@ class Run:
 
     def _published(self, version: int, state: Vector) -> None:
         """A new version is there: have it measured and, now and then, written down."""
-        self.evaluation.publish(version, state, last=self.engine.finished is not None)
-        for member in self.members.connected(trains=False):
-            self._evaluate(member)
+        self._judging.publish(version, state, self.members, last=self.engine.finished is not None)
         if time.monotonic() - self._saved > SAVE_SECONDS:
             self._saved = time.monotonic()
-            self.beside.spawn(self._save("last", version, state))
+            self._save("last", version, state)
         if not self.engine.closing:
             self.durable.checkpoint(self._capture)
 
@@ -467,19 +432,6 @@ class Run:
         await self.durable.close(self._capture if quiet else None)
         self.beside.close()
 
-    def _evaluate(self, member: Member) -> None:
-        if member.session is not None and (due := self.evaluation.next(member.id)) is not None:
-            member.session.send_parcel(examination(*due))
-            self.journal.bytes_sent += due[2].nbytes
-
-    def _ask_for_model(self) -> None:
-        """Have one trainer send the model to start from."""
-        trainers = self.members.connected(trains=True)
-        if self.federation is None and self._asked is None and trainers:
-            self._asked = trainers[0]
-            if self._asked.session is not None:
-                self._asked.session.send(pb.RequestInitialState())
-
     @property
     def _light(self) -> bool:
         return self.layout is None or self.layout.nbytes <= LIGHT_BYTES
@@ -488,36 +440,23 @@ class Run:
         """Work on vectors: beside the loop unless they are short."""
         return work(*arguments) if self._light else await self.beside.numerics(work, *arguments)
 
-    async def _save(self, which: str, version: int, state: Vector) -> None:
+    def _save(self, which: str, version: int, state: Vector) -> None:
+        self.beside.spawn(self._write(which, version, state))
+
+    async def _write(self, which: str, version: int, state: Vector) -> None:
         if self.layout is None:
             return
         measured = self.journal.measurement(version)
         metrics = {} if measured is None else measured.metrics
-        began, failed = time.perf_counter(), False
-        try:
-            await self.beside.files(self.files.save, which, self.layout, state, version, metrics)
-        except (OSError, FedecadoError) as error:
-            failed = True
-            log.error("the %s model could not be saved: %s", which, error)
-        self.observer.saved(time.perf_counter() - began, failed=failed)
+        seconds, saved = await self.beside.files(self.files.save, which, self.layout, state, version, metrics)
+        self.observer.saved(seconds, failed=not saved)
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
         self.finished.set()
 
     def _maybe_finished(self) -> None:
-        if self.engine.finished and not self._aggregating and not self.evaluation.busy:
+        if self.engine.finished and not self._aggregating and not self._judging.busy:
             # After the acknowledgements that still wait for the disk.
             self.durable.send(self.finished.set)
             self.durable.flush()
-
-
-def _result(header: pb.Update, vector: Vector, member: Member) -> Result:
-    return Result(
-        state=vector,
-        time=header.window,
-        curvature=header.curvature if header.HasField("curvature") else member.curvature,
-        steps=header.steps,
-        loss_before=header.loss_before if header.HasField("loss_before") else math.nan,
-        loss_after=header.loss_after if header.HasField("loss_after") else math.nan,
-    )

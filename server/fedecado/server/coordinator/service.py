@@ -9,14 +9,15 @@ from typing import Any, final
 
 import grpc
 
-from fedecado.common.errors import FedecadoError, LayoutError, NumericsError, ProtocolError, VersionError
-from fedecado.common.layout import Layout, Vector
+from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError, VersionError
+from fedecado.common.layout import Layout
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import peer_name
 from fedecado.common.wire import parse_worker_message, serialize_message
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.inbox import Arrival, Inbox, Received, Spoiled
 from fedecado.server.coordinator.members import Member
+from fedecado.server.coordinator.post import verdict
 from fedecado.server.coordinator.refusals import refused_session
 from fedecado.server.coordinator.run import Run
 from fedecado.server.coordinator.session import Session, envelope
@@ -52,7 +53,7 @@ class SessionService:
 
     async def session(self, _: Any, context: Any) -> None:
         """A worker's whole visit."""
-        session = Session(context, self._timeouts)
+        session = Session(context, self._timeouts, Inbox(lambda: self._run.layout))
         try:
             member = await self._admit(session, context.peer(), peer_name(context))
         except Refusal as refusal:
@@ -78,7 +79,7 @@ class SessionService:
 
     async def _read(self, session: Session, member: Member) -> None:
         try:
-            async for arrival in session.arrivals(Inbox(lambda: self._run.layout)):
+            async for arrival in session.arrivals():
                 await self._arrived(member, arrival)
         except ProtocolError as error:
             _blame(member, error)
@@ -91,7 +92,7 @@ class SessionService:
         run = self._run
         match arrival:
             case Received(pb.InitialState(), vector):
-                await self._initial(member, vector)
+                run.initial(member, vector)
             case Received(pb.Update() as header, vector):
                 await run.deliver(member, header, vector)
             case Spoiled(pb.Update() as header, error):
@@ -108,12 +109,6 @@ class SessionService:
                 log.info("%s says goodbye: %s", member.id, arrival.message or "stopped")
         member.seen = time.time()
 
-    async def _initial(self, member: Member, vector: Vector) -> None:
-        try:
-            await self._run.initial(member, vector)
-        except NumericsError as error:
-            raise ProtocolError(f"the initial state cannot be used: {error}") from error
-
     async def _admit(self, session: Session, peer: str, certified: str | None) -> Member:
         """Read Hello, check it, and welcome the worker."""
         try:
@@ -129,9 +124,8 @@ class SessionService:
         except FedecadoError as error:
             raise Refusal(refused_session(error)) from error
         session.member = member
-        verdicts = [
-            self._run.verdict(hello.worker_id, hello.run_id, held.task_id) for held in hello.held_tasks
-        ]
+        engine, same_run = self._run.engine, hello.run_id == self._run.files.run_id
+        verdicts = [verdict(engine, member.id, held.task_id, same_run=same_run) for held in hello.held_tasks]
         session.send(self._welcome(member, verdicts))
         if self._run.engine.finished or self._run.closing:
             # Not a refusal: whoever comes back after the end has done its part and exits with success.

@@ -30,8 +30,8 @@ Parcel = Iterable[Message | bytes]
 class Session:
     """A welcomed worker's stream; `member` is set when it is admitted."""
 
-    def __init__(self, context: Any, timeouts: Timeouts) -> None:
-        self._context, self._timeouts = context, timeouts
+    def __init__(self, context: Any, timeouts: Timeouts, inbox: Inbox) -> None:
+        self._context, self._timeouts, self._inbox = context, timeouts, inbox
         self._outbox: asyncio.Queue[Parcel | None] = asyncio.Queue()
         self._closing = False
         self.member: Member | None = None
@@ -74,14 +74,19 @@ class Session:
             raise ProtocolError(f"{self._name} sent nothing for {within:g} s when more was due") from None
         return message if isinstance(message, pb.WorkerMessage | BulkChunk) else None
 
-    async def arrivals(self, inbox: Inbox) -> AsyncIterator[Arrival]:
+    @property
+    def receiving(self) -> bool:
+        """Whether the worker is sending a vector."""
+        return self._inbox.receiving
+
+    async def arrivals(self) -> AsyncIterator[Arrival]:
         """What comes in, one after the other, until the worker ends the stream."""
         while True:
             # Between transfers a worker may be silent for as long as it trains; keepalive finds it dead.
-            message = await self.read(self._timeouts.stall if inbox.receiving else None)
+            message = await self.read(self._timeouts.stall if self._inbox.receiving else None)
             if message is None:
                 return
-            arrival = inbox.take(message)
+            arrival = self._inbox.take(message)
             if arrival is not None:
                 yield arrival
 

@@ -53,6 +53,7 @@ def client_of(run: Run, member: Member, *, tracebacks: bool) -> pb.Client:
     state = pb.Client.STATE_OFFLINE
     if member.session is not None:
         state = pb.Client.STATE_WORKING if busy else pb.Client.STATE_IDLE
+        state = pb.Client.STATE_SENDING if member.session.receiving else state
     client = pb.Client(
         worker_id=member.id,
         worker_index=member.index,

@@ -1,11 +1,17 @@
-"""The central solve written out on full vectors: slow, plain, the reference for `reduced`."""
+"""The central solve written out on full vectors: slow, plain, the reference for `reduced`.
+
+It shares no algebra with it: flows I instead of their changes J, the dense arrow matrix in LAPACK's
+hands instead of its own elimination, vectors instead of coefficients.
+"""
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
+from scipy.linalg import lu_factor, lu_solve
 
 from fedecado.common.layout import Vector
-from fedecado.server.numerics import arrow
 from fedecado.server.numerics.circuit import Circuit, Floats
 from fedecado.server.numerics.gamma import gamma
 from fedecado.server.numerics.options import Norm, Options
@@ -33,12 +39,16 @@ def solve(
     problem: Problem, circuit: Circuit, options: Options, level: int = 0
 ) -> tuple[Floats, Floats, Steps]:
     """The central state and the active flows at the window's end, in float64."""
-    c, cache, order = circuit, arrow.FactorCache(), np.argsort(circuit.G, kind="stable")
+    c = circuit
     x_c, S, flows_k, starts, moves = (
         np.asarray(v, np.float64)
         for v in (problem.x_c, problem.S, problem.flows, problem.starts, problem.moves)
     )
     G = c.G[:, None]
+
+    @cache
+    def factors(dt: float) -> tuple[Floats, Any]:
+        return lu_factor(_arrow(dt, c))
 
     def slopes(state: _State, tau: float) -> Floats:
         drift = gamma(tau, starts, moves, c.times, c.rho)
@@ -49,7 +59,7 @@ def solve(
         rhs = np.vstack(
             [state.flows + dt / c.L * (flows_k / G - target), (c.C * state.x_c - dt * S)[None, :]]
         )
-        solution = arrow.solve(cache.get(dt, c.L, c.C, c.G[order]), order, rhs)
+        solution = np.asarray(lu_solve(factors(dt), rhs))
         after = _State(solution[-1], solution[:-1])
         eps_c = dt / (2 * c.C) * (after.flows.sum(0) - state.flows.sum(0))
         eps_i = dt / (2 * c.L) * (slopes(after, tau + dt) - slopes(state, tau)) / G
@@ -57,6 +67,17 @@ def solve(
 
     end, steps = integrate(attempt, _State(x_c, flows_k), c.T, level, options)
     return end.x_c, end.flows, steps
+
+
+def _arrow(dt: float, c: Circuit) -> Floats:
+    """The matrix of one backward-Euler step for the flows and the centre."""
+    a = len(c.G)
+    matrix = np.zeros((a + 1, a + 1))
+    matrix[range(a), range(a)] = 1.0 + dt / (c.L * c.G)
+    matrix[:a, a] = -dt / c.L
+    matrix[a, :a] = dt
+    matrix[a, a] = c.C
+    return matrix
 
 
 def _norms(rows: Floats, norm: Norm) -> Floats:

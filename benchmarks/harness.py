@@ -1,0 +1,113 @@
+"""Contenders measured in turns within one run, so that a change of load meets all of them alike."""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from threadpoolctl import threadpool_info  # type: ignore[import-untyped] # ships no type information
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(slots=True)
+class Contender:
+    """Something to time: `run` is measured, `prepare` before it is not."""
+
+    name: str
+    run: Callable[[], object]
+    prepare: Callable[[], object] = lambda: None
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.seconds))
+
+
+def race(contenders: Sequence[Contender], repeats: int) -> None:
+    """Run all contenders `repeats` times in turns, after one round that warms caches and memory."""
+    for turn in range(repeats + 1):
+        for contender in contenders:
+            contender.prepare()
+            began = time.perf_counter()
+            contender.run()
+            taken = time.perf_counter() - began
+            if turn:
+                contender.seconds.append(taken)
+
+
+def ratio(contender: Contender, reference: Contender) -> tuple[float, float, float]:
+    """Median of the turn-by-turn ratios to the reference, and their quartiles."""
+    ratios = np.divide(contender.seconds, reference.seconds)
+    low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+    return float(middle), float(low), float(high)
+
+
+def report(name: str, contenders: Sequence[Contender], **facts: Any) -> None:
+    """Print medians and ratios to the first contender, and write them to results/NAME.json."""
+    reference, rows = contenders[0], []
+    table = Table(title=f"{name}: {', '.join(f'{key} = {value}' for key, value in facts.items())}")
+    for column in ("", "median", f"ratio to {reference.name}", "quartiles"):
+        table.add_column(column, justify="left" if not column else "right")
+    for contender in contenders:
+        middle, low, high = ratio(contender, reference)
+        table.add_row(
+            contender.name, f"{1e3 * contender.median:.1f} ms", f"{middle:.2f}", f"{low:.2f} to {high:.2f}"
+        )
+        rows.append(
+            {
+                "name": contender.name,
+                "median_seconds": contender.median,
+                "ratio": middle,
+                "ratio_quartiles": [low, high],
+                "seconds": contender.seconds,
+            }
+        )
+    Console().print(table)
+    save(name, {"facts": facts, "contenders": rows})
+
+
+def save(name: str, content: dict[str, Any]) -> Path:
+    """Write results with what is known of the machine; returns the path."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({**content, "machine": machine()}, indent=2) + "\n")
+    return path
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to judge the numbers."""
+    return {
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "blas": [
+            {key: library.get(key) for key in ("internal_api", "version", "num_threads", "architecture")}
+            for library in threadpool_info()
+        ],
+    }
+
+
+def free_memory() -> int:
+    """Bytes that can be had without swapping."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
