@@ -30,7 +30,7 @@ lint: $(READY) ## Check formatting, style and types
 	@echo "==> Checking formatting, style and types"
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy server client common tests proto/generate.py
+	$(BIN)/mypy server client common tests benchmarks proto/generate.py
 	$(BIN)/python proto/generate.py --check
 	cd proto && ../$(BIN)/buf lint
 

@@ -4,7 +4,8 @@ Starts without a model of its own: it takes one from --initial, or asks the firs
 The last and the best model are written to the run's folder, and so is all it takes to go on: started again
 under the same name after any end, a crash included, it continues the run. The process ends with the run;
 Ctrl-C or SIGTERM ends it in good order before that. Beyond this machine it listens with TLS only
-(`fedecado certs`), unless --network-insecure is said. When it listens it says so in one line on standard output.
+(`fedecado certs`), unless --network-insecure is said. When it listens it says so in one line on
+standard output.
 
 Examples:
   fedecado coordinator --rounds 100 --active 10 --rounds-deadline 60

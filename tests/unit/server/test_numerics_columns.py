@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threadpoolctl import threadpool_info  # type: ignore[import-untyped] # ships no type information
+from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped] # ships no type information
 
 from fedecado.server.numerics.columns import STRIPE, blocks, one_blas_thread, over_columns
 
@@ -43,7 +43,7 @@ def blas_threads() -> list[int]:
 
 def test_blas_gets_its_threads_back_when_the_last_user_is_done() -> None:
     """Two passes that overlap do not restore each other's limit."""
-    before, inside, leave = blas_threads(), threading.Event(), threading.Event()
+    inside, leave = threading.Event(), threading.Event()
 
     def other() -> None:
         with one_blas_thread:
@@ -51,10 +51,11 @@ def test_blas_gets_its_threads_back_when_the_last_user_is_done() -> None:
             leave.wait(10)
 
     thread = threading.Thread(target=other)
-    with one_blas_thread:
-        thread.start()
-        assert inside.wait(10)
-    assert set(blas_threads()) == {1}
-    leave.set()
-    thread.join()
-    assert blas_threads() == before
+    with threadpool_limits(2, user_api="blas"):  # the tests' own setting is one thread
+        with one_blas_thread:
+            thread.start()
+            assert inside.wait(10)
+        assert set(blas_threads()) == {1}
+        leave.set()
+        thread.join()
+        assert set(blas_threads()) == {2}
