@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.harness import Contender, race, report
+from benchmarks.harness import CORES, Contender, race, report
 from benchmarks.rounds import Round
 from fedecado.common.layout import Vector
 
@@ -26,7 +26,7 @@ def run(quick: bool) -> None:
         return np.asarray(x_c + moved)
 
     contenders = [
-        Contender("w @ X", lambda: w @ X),
+        Contender("w @ X", lambda: w @ X, blas_threads=CORES),
         Contender("fedecado", ours.last_update, prepare=lambda: ours.start(A - 1)),
         Contender("numpy loop", loop),
         Contender("naive temporaries", naive),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.harness import Contender, race, report
+from benchmarks.harness import CORES, Contender, race, report
 from benchmarks.rounds import Round
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms import Options
@@ -17,7 +17,7 @@ def run(quick: bool) -> None:
     X, full = rounds[0].ends, _FullVectors(A, d)
     w = np.random.default_rng(1).dirichlet(np.ones(A)).astype(np.float32)
     contenders = [
-        Contender("w @ X", lambda: w @ X),
+        Contender("w @ X", lambda: w @ X, blas_threads=CORES),
         *(
             Contender(f"fedecado, {2**level} step{'s' * (level > 0)}", r.everything)
             for level, r in rounds.items()

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from threadpoolctl import threadpool_info  # type: ignore[import-untyped] # ships no type information
+from threadpoolctl import ThreadpoolController, threadpool_info  # type: ignore[import-untyped] # ships no type information
 
+BLAS = ThreadpoolController().select(user_api="blas")
+CORES = len(os.sched_getaffinity(0))
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -24,6 +26,8 @@ class Contender:
     name: str
     run: Callable[[], object]
     prepare: Callable[[], object] = lambda: None
+    blas_threads: int = 1
+    """The library holds BLAS at one thread; a rival that is one BLAS call gets all cores."""
     seconds: list[float] = field(default_factory=list)
 
     @property
@@ -36,9 +40,10 @@ def race(contenders: Sequence[Contender], repeats: int) -> None:
     for turn in range(repeats + 1):
         for contender in contenders:
             contender.prepare()
-            began = time.perf_counter()
-            contender.run()
-            taken = time.perf_counter() - began
+            with BLAS.limit(limits=contender.blas_threads):
+                began = time.perf_counter()
+                contender.run()
+                taken = time.perf_counter() - began
             if turn:
                 contender.seconds.append(taken)
 
@@ -87,7 +92,7 @@ def machine() -> dict[str, Any]:
     return {
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": CORES,
         "load": os.getloadavg(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": platform.platform(),

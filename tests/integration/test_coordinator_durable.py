@@ -60,6 +60,28 @@ async def test_the_next_coordinator_goes_on_where_the_last_one_stood(start: Any,
         assert coordinator.run.federation.version == 6
 
 
+async def test_measurements_and_the_best_version_are_remembered(start: Any, connect: Any) -> None:
+    async with start(**kept()) as coordinator:
+        async with (
+            connect(coordinator, "w1") as worker,
+            connect(coordinator, "judge", role=pb.ROLE_EVALUATOR, samples=0) as judge,
+        ):
+            await worker.send_initial()
+            await worker.work()
+            asked = await judge.expect(pb.Evaluate)
+            await judge.receive_vector(asked.state_bytes)
+            answer = pb.Evaluation(task_id=asked.task_id, model_version=1, metrics={"accuracy": 0.75})
+            await judge.send(evaluation=answer)
+            await judge.expect(pb.Acknowledge)
+            await worker.work()
+        # As after a crash: what the last checkpoint does not hold is in the journal's notes.
+        coordinator.run._capture = None  # no checkpoint at the end
+        coordinator.run.durable.checkpoint = lambda _: None  # nor before
+    async with start(**kept()) as coordinator:
+        assert coordinator.run.journal.best is not None
+        assert coordinator.run.journal.best.metrics == {"accuracy": 0.75}
+
+
 async def test_a_finished_run_is_not_gone_on_with(start: Any, connect: Any) -> None:
     async with start(**kept(max_rounds=1)) as coordinator, connect(coordinator, "w1") as client:
         await client.send_initial()

@@ -116,11 +116,29 @@ def test_commands_exist_and_have_the_flags_they_are_shown_with() -> None:
                 assert name in ("--help", "--version"), f"{page}: {line}"
                 continue
             assert name in COMMANDS, f"{page}: {line}: there is no command {name!r}"
-            command = [name, *rest[:1]] if name == "model" and rest else [name]
+            command = [name, *rest[:1]] if name in ("certs", "model", "store") and rest else [name]
             for word in rest:
                 flag = word.partition("=")[0]
                 if re.match(r"--?[A-Za-z]", flag):
                     assert flag in flags_of(*command), f"{page}: {line}: fedecado {name} has no {flag}"
+
+
+def test_every_command_is_shown_somewhere() -> None:
+    guides = [line for page, line in command_lines() if page.startswith(("README", "docs/"))]
+    shown = {call[0] for line in guides for call in words(line) if call}
+    assert not COMMANDS.keys() - shown, "neither README nor docs show these commands"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    readme = ROOT / "README.md"
+    seen, todo = {readme}, [readme]
+    while todo:
+        page = todo.pop()
+        targets = {(page.parent / link.partition("#")[0]).resolve() for link in _LINK.findall(prose(page))}
+        fresh = {target for target in targets & set(PAGES) if target not in seen}
+        seen |= fresh
+        todo += fresh
+    assert not set((ROOT / "docs").glob("*.md")) - seen, "no way leads from the README to these pages"
 
 
 def test_flags_named_in_passing_exist() -> None:

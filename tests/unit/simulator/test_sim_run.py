@@ -88,7 +88,7 @@ def digits() -> Learning:
 @pytest.mark.parametrize("algorithm", ["fedecado", "fedavg"])
 def test_digits_are_learned_in_a_few_rounds(digits: Learning, algorithm: AlgorithmName) -> None:
     fleet = draw_fleet(8, (0.1, 0.1), (2, 2))
-    history, _ = simulate(digits, fleet, algorithm=algorithm, max_rounds=6, every=6)
+    history, _ = simulate(digits, fleet, algorithm=algorithm, max_rounds=8, every=8)
     assert history.metrics()["accuracy"] > 0.85
     assert history.rounds[-1].loss_after < history.rounds[0].loss_before
     assert all(math.isfinite(record.rate) for record in history.rounds)

@@ -95,7 +95,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def Checkpoint(self, request: pb.CheckpointRequest, context: Any) -> pb.CheckpointResponse:  # noqa: N802 - gRPC's name
         began = time.perf_counter()
-        path = await self._run.save_last()
+        path = await self._run.checkpoint()
         if path is None or self._run.federation is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "there is no model yet")
             raise AssertionError("abort raises")

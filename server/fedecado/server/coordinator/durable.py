@@ -66,6 +66,11 @@ class Durable:
             self._committing = True
             self._beside.spawn(self._commit())
 
+    async def sync(self) -> None:
+        """Wait until everything recorded so far is durable."""
+        if self.store is not None:
+            await self._beside.files(self.store.commit)
+
     def checkpoint(self, capture: Callable[[Store], Capture]) -> None:
         """Write a checkpoint beside the loop if one is due."""
         due = time.monotonic() - self._since > CHECKPOINT_SECONDS or self._bytes > CHECKPOINT_BYTES

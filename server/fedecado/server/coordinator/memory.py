@@ -32,10 +32,20 @@ def dump_members(members: Members) -> list[dict[str, Any]]:
     return [dump_member(member) for member in members.by_id.values()]
 
 
-def load_members(stored: list[dict[str, Any]] | None, noted: list[dict[str, Any]]) -> Members:
+def note_member(member: Member) -> dict[str, Any]:
+    """A worker's arrival as a note among the events."""
+    return {"member": dump_member(member)}
+
+
+def note_measurement(measurement: Measurement, *, best: bool) -> dict[str, Any]:
+    """A measurement as a note among the events."""
+    return {"measurement": asdict(measurement), "best": best}
+
+
+def load_members(stored: list[dict[str, Any]] | None, notes: list[dict[str, Any]]) -> Members:
     """Everyone as they were, none connected; indices follow from the order of first arrival."""
     members = Members()
-    for entry in [*(stored or []), *noted]:
+    for entry in [*(stored or []), *(note["member"] for note in notes if "member" in note)]:
         hello = pb.Hello.FromString(base64.b64decode(entry["hello"]))
         known = members.by_id.get(hello.worker_id)
         index = len(members.by_id) if known is None else known.index
@@ -59,8 +69,10 @@ def dump_journal(journal: Journal) -> dict[str, Any]:
     }
 
 
-def load_journal(stored: dict[str, Any] | None, replayed: Iterable[Closed]) -> Journal:
-    """The journal as it was stored, and the rounds that the recovery went through again."""
+def load_journal(
+    stored: dict[str, Any] | None, notes: list[dict[str, Any]], replayed: Iterable[Closed]
+) -> Journal:
+    """The journal as it was stored, and what happened since: notes, and rounds gone through again."""
     journal = Journal()
     if stored is not None:
         journal.rounds.extend(_closed_round(entry) for entry in stored["rounds"])
@@ -68,6 +80,11 @@ def load_journal(stored: dict[str, Any] | None, replayed: Iterable[Closed]) -> J
         journal.best = None if stored["best"] is None else Measurement(**stored["best"])
         journal.accepted, journal.refused = stored["accepted"], stored["refused"]
         journal.started = stored["started"]
+    for note in notes:
+        if "measurement" in note:
+            measurement = Measurement(**note["measurement"])
+            journal.measurements.append(measurement)
+            journal.best = measurement if note["best"] else journal.best
     for closed in replayed:
         journal.accepted += len(closed.delivered)
         if closed.report is not None:

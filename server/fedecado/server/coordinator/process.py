@@ -147,6 +147,8 @@ class Coordinator:
                     f"the run in {plan.folder} is over ({recovered.engine.finished}); choose another --name, "
                     "or --coordinator-fresh to set it aside and begin anew"
                 )
+            if plan.initial is not None:
+                log.warning("the run in %s goes on; %s is not read", plan.folder, plan.initial)
             self.run.resume(recovered, grace=self._timeouts.stall)
         elif plan.initial is not None:
             layout, state, _ = await files(load_model, plan.initial)

@@ -26,10 +26,11 @@ from fedecado.server.coordinator.judging import Judging
 from fedecado.server.coordinator.members import Member, Members
 from fedecado.server.coordinator.memory import (
     dump_journal,
-    dump_member,
     dump_members,
     load_journal,
     load_members,
+    note_measurement,
+    note_member,
 )
 from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.post import Suggestions, acknowledge, assignment
@@ -144,7 +145,7 @@ class Run:
             self.durable.open(store)
         log.info("the run starts with %d parameters", federation.layout.parameters)
         for member in self.members.connected(trains=True):
-            self.durable.note(dump_member(member))
+            self.durable.note(note_member(member))
             self.handle(Enrolled(member.id, member.hello.samples))
 
     def resume(self, recovered: Recovered, grace: float) -> None:
@@ -152,7 +153,7 @@ class Run:
         self.federation, self.engine = recovered.federation, recovered.engine
         self.layout, self.files.run_id = recovered.federation.layout, recovered.store.run_id
         self.members = load_members(recovered.members, recovered.notes)
-        self.journal = load_journal(recovered.journal, recovered.driver.rounds)
+        self.journal = load_journal(recovered.journal, recovered.notes, recovered.driver.rounds)
         self._judging.remember(self.journal)
         self.durable.open(recovered.store)
         for timer in timers(self.engine):
@@ -173,7 +174,7 @@ class Run:
         if not member.trains:
             self._judging.ask(member)
         elif self.federation is not None:
-            self.durable.note(dump_member(member))
+            self.durable.note(note_member(member))
             self.handle(Enrolled(member.id, member.hello.samples, held))
         else:
             self._first.ask()
@@ -237,6 +238,8 @@ class Run:
         """An evaluator's answer."""
         measurement = self._judging.answered(member, answer, self.engine.rules.target)
         if measurement is not None:
+            best = measurement is self.journal.best
+            self.durable.note(note_measurement(measurement, best=best))
             self.handle(Measured(measurement.version, measurement.metrics))
         self._judging.ask(member)
         self._maybe_finished()
@@ -271,6 +274,11 @@ class Run:
             self.handle(Paused())
         else:
             self.handle(Stopped(reason))
+
+    async def checkpoint(self) -> Path | None:
+        """Make all that has happened so far durable and write the newest version."""
+        await self.durable.sync()
+        return await self.save_last()
 
     async def save_last(self) -> Path | None:
         """Write the newest version; none when there is no model yet."""

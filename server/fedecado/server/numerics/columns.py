@@ -3,7 +3,7 @@
 A pass is cut into stripes, and stripes into blocks, whose sizes do not depend on the machine; partial
 results come back in stripe order. So sums have the same bits on one core and on many.
 
-BLAS is held at one thread meanwhile. Its own threads meet at a spinning barrier in every call, which on
+BLAS is held at one thread. Its own threads meet at a spinning barrier in every call, which on
 blocks of this size costs more than it saves, and a hundredfold when other processes want the cores.
 """
 
@@ -11,8 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped] # ships no type information
@@ -38,8 +37,8 @@ def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
             return work(stripe)
 
     stripes = [slice(at, min(at + STRIPE, size)) for at in range(0, size, STRIPE)]
-    with one_blas_thread:
-        return [*map(quietly, stripes)] if len(stripes) < 2 else [*_pool().map(quietly, stripes)]
+    hold_blas()
+    return [*map(quietly, stripes)] if len(stripes) < 2 else [*_pool().map(quietly, stripes)]
 
 
 def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:
@@ -48,29 +47,13 @@ def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:
         yield slice(at, min(at + width, stripe.stop))
 
 
-class _OneBlasThread:
-    """Holds BLAS at one thread while anyone is inside: the setting belongs to the whole process."""
+@cache
+def hold_blas() -> None:
+    """Hold BLAS at one thread from now on, in the whole process.
 
-    def __init__(self) -> None:
-        self._lock, self._inside = Lock(), 0
-        self._blas: Any = None
-        self._limit: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._blas = self._blas or ThreadpoolController().select(user_api="blas")
-                self._limit = self._blas.limit(limits=1)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._limit.restore_original_limits()
-
-
-one_blas_thread = _OneBlasThread()
+    Not for the length of a pass: the setting belongs to the process, and passes of several threads overlap.
+    """
+    ThreadpoolController().limit(limits=1, user_api="blas")
 
 
 @cache

@@ -20,7 +20,7 @@ from fedecado.common.layout import Vector
 from fedecado.server.numerics import arrow
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
-from fedecado.server.numerics.columns import one_blas_thread
+from fedecado.server.numerics.columns import hold_blas
 from fedecado.server.numerics.gamma import fraction
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.steps import Steps, integrate
@@ -78,6 +78,7 @@ class Reduced:
 
     def solve(self, basis: Basis, versions: list[int | None], circuit: Circuit, level: int = 0) -> Solution:
         """Integrate over the window; `versions` names the offset a client started from, if any."""
+        hold_blas()
         c, a, slots = circuit, len(circuit.G), basis.slots
         order = np.argsort(c.G, kind="stable")
         sorted_G, G = c.G[order], c.G[:, None]
@@ -99,7 +100,7 @@ class Reduced:
             return after, float(norm(np.vstack([eps_i, eps_c])).max())
 
         # Whatever overflows is caught, and said in words, by the check of the error and of the room.
-        with one_blas_thread, np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             rest = _State(np.zeros(slots), np.zeros((a, slots)))
             end, steps = integrate(attempt, rest, c.T, level, self.options)
             slope = (end.J.sum(0) + F) / c.C
