@@ -107,7 +107,7 @@ class Connection:
     async def _next(self, call: Call) -> Any:
         # Between tasks the coordinator may be silent for ever; keepalive tells whether it is there.
         session, timeouts = self._session, self._timeouts
-        limit = timeouts.hello if not session.welcomed else timeouts.stall if session.receiving else None
+        limit = timeouts.answer if not session.welcomed else timeouts.stall if session.receiving else None
         try:
             async with asyncio.timeout(limit):
                 return await call.read()

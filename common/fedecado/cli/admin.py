@@ -77,21 +77,21 @@ class Admin:
 
     def status(self) -> pb.RunStatus:
         with self._explained():
-            return self._stub.Status(pb.StatusRequest(), timeout=self._timeouts.call).status
+            return self._stub.Status(pb.StatusRequest(), timeout=self._timeouts.answer).status
 
     def pause(self, reason: str) -> pb.RunStatus:
         with self._explained():
-            return self._stub.Pause(pb.PauseRequest(reason=reason), timeout=self._timeouts.call).status
+            return self._stub.Pause(pb.PauseRequest(reason=reason), timeout=self._timeouts.answer).status
 
     def resume(self) -> pb.RunStatus:
         with self._explained():
-            return self._stub.Resume(pb.ResumeRequest(), timeout=self._timeouts.call).status
+            return self._stub.Resume(pb.ResumeRequest(), timeout=self._timeouts.answer).status
 
     def stop(self, reason: str, *, now: bool) -> pb.RunStatus:
         when = pb.StopRequest.WHEN_NOW if now else pb.StopRequest.WHEN_AFTER_ROUND
         with self._explained():
             request = pb.StopRequest(when=when, reason=reason)
-            return self._stub.Stop(request, timeout=self._timeouts.call).status
+            return self._stub.Stop(request, timeout=self._timeouts.answer).status
 
     def clients(self, most: int | None = None, *, tracebacks: bool = False) -> Iterator[pb.Client]:
         """Enrolled workers in order of their ids; `most` bounds their number."""
@@ -99,7 +99,7 @@ class Admin:
         while left > 0:
             request = pb.ListClientsRequest(after=after, limit=int(min(left, PAGE)), tracebacks=tracebacks)
             with self._explained():
-                page = self._stub.ListClients(request, timeout=self._timeouts.call)
+                page = self._stub.ListClients(request, timeout=self._timeouts.answer)
             yield from page.clients
             if not (page.has_more and page.clients):
                 return

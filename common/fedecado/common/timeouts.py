@@ -27,8 +27,8 @@ class Timeouts:
         return self.peer_loss / 3
 
     @property
-    def hello(self) -> float:
-        """Time from an open stream to its Hello, and from Hello to Welcome."""
+    def answer(self) -> float:
+        """Time for a short answer: a Hello, a Welcome, a connection, an administrative call."""
         return self.peer_loss
 
     @property
@@ -52,6 +52,11 @@ class Timeouts:
         return self.peer_loss / 3
 
     @property
-    def call(self) -> float:
-        """Time for a short administrative call."""
-        return self.peer_loss
+    def first_model(self) -> float:
+        """Time for a worker to send the model to start from; then another one is asked, too."""
+        return 8 * self.peer_loss
+
+    @property
+    def last_look(self) -> float:
+        """Longest wait for the evaluators' answers about the last version."""
+        return 20 * self.peer_loss

@@ -50,7 +50,7 @@ def channel_options(timeouts: Timeouts) -> Options:
         # Reconnecting is the worker's own business: one connection, made when asked for.
         ("grpc.initial_reconnect_backoff_ms", round(1000 * timeouts.reconnect)),
         # gRPC takes this as the time a connection attempt may take, too.
-        ("grpc.min_reconnect_backoff_ms", round(1000 * timeouts.call)),
+        ("grpc.min_reconnect_backoff_ms", round(1000 * timeouts.answer)),
         ("grpc.max_reconnect_backoff_ms", round(1000 * timeouts.reconnect_most)),
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", 1),

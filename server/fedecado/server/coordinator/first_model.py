@@ -15,9 +15,6 @@ from fedecado.v1 import session_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-MODEL_SECONDS = 120.0
-"""A worker that was asked and has not sent its model by then is not waited for alone."""
-
 Begun = tuple[Federation, Store | None]
 Begin = Callable[[Layout, Vector], Begun]
 """Makes a federation from the model to start with, and the store that keeps it."""
@@ -27,8 +24,16 @@ Begin = Callable[[Layout, Vector], Begun]
 class FirstModel:
     """Asks until a model is there; `begun` is called with what came of it, once."""
 
-    def __init__(self, make: Begin, begun: Callable[[Begun], None], members: Members, beside: Beside) -> None:
+    def __init__(
+        self,
+        make: Begin,
+        begun: Callable[[Begun], None],
+        members: Members,
+        beside: Beside,
+        patience: float,
+    ) -> None:
         self._make, self._begun, self._members, self._beside = make, begun, members, beside
+        self._patience = patience
         self._asked: Member | None = None
         self._taking = False
         self._done = False
@@ -52,7 +57,7 @@ class FirstModel:
         self._asked = asked = trainers[0]
         if asked.session is not None:
             asked.session.send(pb.RequestInitialState())
-        self._beside.after(MODEL_SECONDS, lambda: self._give_up(asked))
+        self._beside.after(self._patience, lambda: self._give_up(asked))
 
     def left(self, member: Member) -> None:
         """A worker went away; if it was the one asked, another is."""

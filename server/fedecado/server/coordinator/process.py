@@ -82,6 +82,7 @@ class Coordinator:
             files,
             evaluate_every=plan.evaluate_every,
             begin=None if plan.recipe is None else self._create,
+            timeouts=timeouts,
         )
         self.run.suggestions = plan.suggestions
         self._admin = AdminService(self.run, self._about)

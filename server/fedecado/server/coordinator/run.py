@@ -15,6 +15,7 @@ from typing import Any, TypeVar, assert_never
 
 from fedecado.common.errors import FedecadoError, LayoutError, NumericsError, RoundError
 from fedecado.common.layout import Layout, Vector
+from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import Frames
 from fedecado.server.algorithms import Algorithm
 from fedecado.server.coordinator.beside import Beside
@@ -71,9 +72,6 @@ log = logging.getLogger(__name__)
 SAVE_SECONDS = 10.0
 """Least time between two writes of the last model while rounds go on."""
 
-LAST_LOOK_SECONDS = 300.0
-"""Longest wait for the evaluators' answers about the last version."""
-
 LIGHT_BYTES = 1 << 18
 """Vectors up to this size are worked on in the loop: handing them to a thread costs more."""
 
@@ -91,6 +89,7 @@ class Run:
         *,
         evaluate_every: int = 1,
         begin: Begin | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self.engine, self.files = engine, files
         self.members, self.journal = Members(), Journal()
@@ -109,7 +108,8 @@ class Run:
         self.failure: BaseException | None = None
         """What went wrong inside; the process ends with it."""
         make = begin or (lambda layout, state: (Federation(engine, algorithm, layout, state), None))
-        self._first = FirstModel(make, self._begin, self.members, self.beside)
+        self._timeouts = timeouts or Timeouts()
+        self._first = FirstModel(make, self._begin, self.members, self.beside, self._timeouts.first_model)
         self._frames: tuple[int, asyncio.Future[Frames]] | None = None
         self._results: dict[int, Result] = {}
         self._aggregating = False
@@ -330,7 +330,7 @@ class Run:
                     self.federation.drop(version)
             case Finish(reason):
                 log.info("the run is over: %s", reason)
-                self.beside.after(LAST_LOOK_SECONDS, self.finished.set)
+                self.beside.after(self._timeouts.last_look, self.finished.set)
                 self._maybe_finished()
             case _:
                 assert_never(effect)

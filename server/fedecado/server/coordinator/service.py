@@ -112,7 +112,7 @@ class SessionService:
     async def _admit(self, session: Session, peer: str, certified: str | None) -> Member:
         """Read Hello, check it, and welcome the worker."""
         try:
-            message = await session.read(self._timeouts.hello)
+            message = await session.read(self._timeouts.answer)
             if not isinstance(message, pb.WorkerMessage) or message.WhichOneof("content") != "hello":
                 raise ProtocolError("the first message must be Hello")
             hello = message.hello
