@@ -136,17 +136,19 @@ class Federation:
         gathered = self._gathered(tasks)
         n = self.engine.enrolled if enrolled is None else enrolled
         aggregated = self._algorithm.aggregate(self._state, gathered, max(n, len(gathered)))
-        d = self.layout.parameters
-        central = np.empty(self.layout.size, self.layout.dtype)
-        central[:d] = aggregated.central
-        if d < self.layout.size:
-            # By task: updates absorbed early may stand in another order in `gathered`.
-            delivered = [self._delivered[task] for task in tasks]
-            weights = np.asarray([kept.update.weight for kept in delivered])
-            shares = (weights / weights.sum()).astype(central.dtype)
-            central[d:] = shares @ np.stack([kept.result.state[d:] for kept in delivered])
+        central = aggregated.central
+        if self.layout.parameters < self.layout.size:
+            central = np.concatenate([central, self._mean_buffers(tasks)])
         self._pending = aggregated, central
         return central
+
+    def _mean_buffers(self, tasks: tuple[int, ...]) -> Vector:
+        """The updates' buffers, averaged by weight."""
+        # By task: updates absorbed early may stand in another order in the gather.
+        delivered = [self._delivered[task] for task in tasks]
+        weights = np.asarray([kept.update.weight for kept in delivered])
+        buffers = np.stack([kept.result.state[self.layout.parameters :] for kept in delivered])
+        return np.asarray((weights / weights.sum()).astype(buffers.dtype) @ buffers)
 
     def commit(self, tasks: tuple[int, ...]) -> Report:
         """Complete the round: rewrite the clients' vectors and publish the new version."""
