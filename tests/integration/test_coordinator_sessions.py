@@ -294,6 +294,18 @@ async def test_health_admin_and_model_download_work(start: Any, connect: Any) ->
             assert coordinator.run.engine.finished == "enough"
 
 
+async def test_reflection_lists_the_services(start: Any) -> None:
+    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+    def services(address: str) -> set[str]:
+        with grpc.insecure_channel(address) as channel:
+            return set(ProtoReflectionDescriptorDatabase(channel).get_services())
+
+    async with start() as coordinator:
+        listed = await asyncio.to_thread(services, coordinator.address)
+    assert {"fedecado.v1.SessionService", "fedecado.v1.AdminService", "grpc.health.v1.Health"} <= listed
+
+
 async def test_a_worker_lost_in_mid_upload_does_not_hold_up_the_round(start: Any, connect: Any) -> None:
     async with start(min_clients=2, max_rounds=1) as coordinator:
         async with connect(coordinator, "w1") as one, connect(coordinator, "w2") as two:
