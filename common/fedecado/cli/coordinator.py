@@ -31,7 +31,7 @@ from fedecado.common.sections import (
 )
 from fedecado.common.settings import Loaded, Settings
 from fedecado.common.timeouts import Timeouts
-from fedecado.common.tls import TlsFiles, require_safe_bind
+from fedecado.common.tls import require_safe_bind
 
 
 class CoordinatorSettings(Settings):
@@ -63,7 +63,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise ConfigError(f"a coordinator needs {error.name}; install fedecado[server]") from error
     network, chosen = settings.network, settings.coordinator
-    tls = TlsFiles.choose(network.tls_ca, network.tls_certificate, network.tls_key)
+    tls = network.tls()
     require_safe_bind(chosen.bind, tls, insecure=network.insecure)
     folder = settings.run.directory / settings.run.name
     if chosen.fresh:

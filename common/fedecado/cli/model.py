@@ -11,14 +11,12 @@ Examples:
 """
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fedecado.cli.admin import add_coordinator
 from fedecado.cli.model_download import download
 from fedecado.cli.model_inspect import inspect
-from fedecado.cli.parser import Parser
+from fedecado.cli.subcommands import run_subcommand, subcommands
 
 DOWNLOAD = """Download a model version as a safetensors file.
 
@@ -40,21 +38,8 @@ Examples:
 """
 
 
-class _Sub(Parser):
-    """A parser made the way argparse makes those of sub-commands."""
-
-    def __init__(self, prog: str, description: str = "", **_: Any) -> None:
-        super().__init__(prog.removeprefix("fedecado "), description)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    def show_help(_: argparse.Namespace) -> int:
-        parser.print_help()
-        return 0
-
-    parser.set_defaults(action=show_help)
-    # Without `prog` argparse asks for a usage line that our parser does not make.
-    actions = parser.add_subparsers(metavar="download | inspect", prog=parser.prog, parser_class=_Sub)
+    actions = subcommands(parser, "download | inspect")
     get = actions.add_parser("download", help="fetch a version from the coordinator", description=DOWNLOAD)
     get.set_defaults(action=download)
     which = get.add_mutually_exclusive_group()
@@ -69,5 +54,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_: None, args: argparse.Namespace) -> int:
-    action: Callable[[argparse.Namespace], int] = args.action
-    return action(args)
+    return run_subcommand(args)

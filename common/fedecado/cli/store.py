@@ -17,10 +17,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from fedecado.cli.parser import Parser
 from fedecado.cli.plain import clean, nbytes
+from fedecado.cli.subcommands import run_subcommand, subcommands
 
 LS = """Show what a run's folder holds: where the run stands, versions kept, and the space used."""
 
@@ -38,21 +37,8 @@ With it: that version alone, as a safetensors model file; `ls` shows which versi
 """
 
 
-class _Sub(Parser):
-    """A parser made the way argparse makes those of sub-commands."""
-
-    def __init__(self, prog: str, description: str = "", **_: Any) -> None:
-        super().__init__(prog.removeprefix("fedecado "), description)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    def show_help(_: argparse.Namespace) -> int:
-        parser.print_help()
-        return 0
-
-    parser.set_defaults(action=show_help)
-    # Without `prog` argparse asks for a usage line that our parser does not make.
-    actions = parser.add_subparsers(metavar="check | ls | gc | export", prog=parser.prog, parser_class=_Sub)
+    actions = subcommands(parser, "check | ls | gc | export")
     table: list[tuple[str, Callable[[argparse.Namespace], int], str, str]] = [
         ("check", _check, "verify every checksum", CHECK),
         ("ls", _ls, "show what the folder holds", LS),
@@ -71,8 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_: None, args: argparse.Namespace) -> int:
-    action: Callable[[argparse.Namespace], int] = args.action
-    return action(args)
+    return run_subcommand(args)
 
 
 def _check(args: argparse.Namespace) -> int:

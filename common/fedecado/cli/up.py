@@ -25,9 +25,9 @@ from fedecado.cli import render
 from fedecado.cli.children import Children
 from fedecado.cli.watching import Watcher, history_of
 from fedecado.common.errors import ConfigError, FedecadoError
+from fedecado.common.names import AlgorithmName
 from fedecado.common.sections import (
     QUADRATICS,
-    AlgorithmName,
     AlgorithmSection,
     CoordinatorSection,
     FleetSection,

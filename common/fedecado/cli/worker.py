@@ -34,7 +34,6 @@ from fedecado.common.sections import (
 )
 from fedecado.common.settings import DEFAULT, Loaded, Settings
 from fedecado.common.timeouts import Timeouts
-from fedecado.common.tls import TlsFiles
 
 if TYPE_CHECKING:
     from fedecado.client.trainer import Trainer
@@ -82,7 +81,7 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
         description=f"{socket.gethostname()}, {platform.platform()}, {settings.task.factory}",
     )
     network = settings.network
-    tls = TlsFiles.choose(network.tls_ca, network.tls_certificate, network.tls_key)
+    tls = network.tls()
     address = Address(settings.worker.coordinator, Timeouts(network.peer_loss), tls)
     return run_process(address, identity, lambda: make_trainer(loaded))
 

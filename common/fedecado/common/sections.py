@@ -6,13 +6,17 @@ the file and the environment may use. Each section must be complete by its defau
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from fedecado.common.errors import ConfigError
+from fedecado.common.names import AlgorithmName
 from fedecado.common.settings import Section, Settings
 from fedecado.common.target import Target
+
+if TYPE_CHECKING:
+    from fedecado.common.tls import TlsFiles
 
 
 def _check_target(text: str) -> str:
@@ -61,11 +65,6 @@ def _resolve_factory(value: str) -> str:
 
 Factory = Annotated[str, AfterValidator(_resolve_factory)]
 TargetText = Annotated[str, AfterValidator(_check_target)]
-
-
-AlgorithmName = Literal[
-    "fedecado", "fedavg", "fedprox", "fednova", "scaffold", "feddyn", "fedbuff", "fedadam", "fedexp"
-]
 
 
 class RunSection(Section):
@@ -395,6 +394,12 @@ class NetworkSection(Section):
     insecure: bool = Field(
         False, description="Let a coordinator listen beyond this machine without TLS, on a trusted network."
     )
+
+    def tls(self) -> "TlsFiles | None":
+        """The files of mutual TLS, if they are given."""
+        from fedecado.common.tls import TlsFiles  # it loads gRPC, which few commands need
+
+        return TlsFiles.choose(self.tls_ca, self.tls_certificate, self.tls_key)
 
 
 class ObserveSection(Section):

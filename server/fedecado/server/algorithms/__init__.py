@@ -1,7 +1,8 @@
 """Federated algorithms behind one interface: FedECADO and the baselines it is compared with."""
 
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
+from fedecado.common.names import AlgorithmName
 from fedecado.server.algorithms.averaging import fedadam, fedavg, fedbuff, fedexp, fednova, fedprox
 from fedecado.server.algorithms.base import (
     Aggregated,
@@ -31,10 +32,6 @@ __all__ = [
     "Update",
     "aggregate_all",
     "make_algorithm",
-]
-
-AlgorithmName = Literal[
-    "fedecado", "fedavg", "fedprox", "fednova", "scaffold", "feddyn", "fedbuff", "fedadam", "fedexp"
 ]
 
 
