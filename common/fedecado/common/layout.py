@@ -8,7 +8,6 @@ which are averaged beside it. Both sides compare `digest` before they exchange a
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
@@ -122,18 +121,3 @@ class Layout:
             tensors[entry.name] = vector[at : at + entry.size].reshape(entry.shape)
             at += entry.size
         return tensors
-
-    def pack(self, tensors: Mapping[str, npt.NDArray[Any]]) -> Vector:
-        """One vector from named tensors; missing, extra or misshapen ones raise."""
-        names = {entry.name for entry in self.entries}
-        if names != tensors.keys():
-            missing, extra = sorted(names - tensors.keys()), sorted(tensors.keys() - names)
-            raise LayoutError(f"tensors do not match the layout: missing {missing}, unknown {extra}")
-        vector: Vector = np.empty(self.size, self.dtype)
-        for name, view in self.unpack(vector).items():
-            if tensors[name].shape != view.shape:
-                raise LayoutError(
-                    f"{name} has shape {tensors[name].shape}, but the layout needs {view.shape}"
-                )
-            view[...] = tensors[name]
-        return vector
