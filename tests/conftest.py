@@ -2,6 +2,16 @@
 
 import os
 
+from hypothesis import HealthCheck, settings
+
 # Tests run beside each other and on small matrices: threads of BLAS only get in each other's way.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A change is judged by the same examples each time, and never by how busy the machine is.
+# FEDECADO_EXPLORE=1 draws new examples instead, to look for what nobody thought of.
+settings.register_profile(
+    "same", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("explore" if os.environ.get("FEDECADO_EXPLORE") else "same")
