@@ -88,7 +88,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         coordinator = Coordinator(
             plan,
             configure.rules(settings.rounds, settings.run.seed),
-            configure.algorithm(settings.run, settings.algorithm, settings.solver),
+            configure.algorithm(settings),
             Timeouts(settings.network.peer_loss),
         )
         return await coordinator.serve()

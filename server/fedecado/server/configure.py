@@ -28,16 +28,6 @@ def rules(rounds: RoundsSection, seed: int) -> Rules:
     )
 
 
-def algorithm(run: RunSection, knobs: AlgorithmSection, solver: SolverSection) -> Algorithm[Any]:
-    """The run's algorithm with its knobs."""
-    return make_algorithm(
-        run.algorithm,
-        solver=Options(**solver.model_dump()),
-        mu=knobs.mu,
-        server_rate=knobs.server_rate,
-    )
-
-
 class Configured(Protocol):
     """Settings that describe a run."""
 
@@ -51,13 +41,21 @@ class Configured(Protocol):
     def algorithm(self) -> AlgorithmSection: ...
 
 
+def algorithm(settings: Configured) -> Algorithm[Any]:
+    """The run's algorithm with its knobs."""
+    return make_algorithm(settings.run.algorithm, **_knobs(settings))
+
+
 def recipe(settings: Configured, layout: Layout) -> Recipe:
     """How a run is computed, for its store."""
     return Recipe(
-        layout=layout,
-        algorithm=settings.run.algorithm,
-        rules=rules(settings.rounds, settings.run.seed),
-        solver=Options(**settings.solver.model_dump()) if settings.run.algorithm == "fedecado" else None,
-        mu=settings.algorithm.mu,
-        server_rate=settings.algorithm.server_rate,
+        layout, settings.run.algorithm, rules(settings.rounds, settings.run.seed), **_knobs(settings)
     )
+
+
+def _knobs(settings: Configured) -> dict[str, Any]:
+    return {
+        "solver": Options(**settings.solver.model_dump()) if settings.run.algorithm == "fedecado" else None,
+        "mu": settings.algorithm.mu,
+        "server_rate": settings.algorithm.server_rate,
+    }

@@ -7,8 +7,9 @@ closes (the new centre is ready), `commit` (flows are rewritten; the next round 
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -56,6 +57,17 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Content:
+    """What a federation holds between rounds; its vectors are values that nobody changes."""
+
+    state: Any
+    """The algorithm's own."""
+    versions: Mapping[int, Vector]
+    results: Mapping[int, Result]
+    """Accepted ones of the open round, by task."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Delivered:
     update: Update
     result: Result
@@ -83,6 +95,24 @@ class Federation:
         self._delivered: dict[int, _Delivered] = {}
         self._gather: Gather | None = None
         self._pending: tuple[Aggregated[Any], Vector] | None = None
+
+    @classmethod
+    def resumed(cls, engine: Engine, algorithm: Algorithm[Any], layout: Layout, content: Content) -> Self:
+        """A federation that goes on where another stood, with an engine that does so, too."""
+        federation = cls(engine, algorithm, layout, content.versions[content.state.version])
+        federation._state, federation._versions = content.state, dict(content.versions)
+        for task, result in content.results.items():
+            federation.accept(task, result)
+        return federation
+
+    def content(self) -> Content:
+        """What it holds; nothing is copied."""
+        results = {task: delivered.result for task, delivered in self._delivered.items()}
+        return Content(self._state, dict(self._versions), results)
+
+    def change_algorithm(self, algorithm: Algorithm[Any]) -> None:
+        """Go on with other knobs of the same algorithm."""
+        self._algorithm = algorithm
 
     @property
     def version(self) -> int:

@@ -156,7 +156,7 @@ def begun(folder: Path, made: Recipe, **options: Any) -> Recovered:
 def fingerprint(federation: Federation) -> dict[str, Any]:
     """Everything of a run, down to the last bit."""
     content = held(federation)
-    state: Any = federation._state
+    state = federation.content().state
     vectors = getattr(state, "flows", getattr(state, "vectors", None))
     own = {client: vectors.get(client) for client in CLIENTS} if vectors is not None else {}
     return {

@@ -12,7 +12,7 @@ from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import Aggregated, Discarded, Engine, Event
 from fedecado.server.store import records
 from fedecado.server.store.codec import decode_event, decode_result
-from fedecado.server.store.interior import Held, change_algorithm, restore
+from fedecado.server.store.interior import Held, restore
 from fedecado.server.store.recipe import Recipe
 from fedecado.server.store.replay import Driver
 from fedecado.server.store.store import NOTE, RECIPE
@@ -88,7 +88,7 @@ class Loaded:
 def apply_recipe(federation: Federation, recipe: Recipe) -> None:
     """Go on under other rules and with other knobs."""
     federation.engine.rules = recipe.rules
-    change_algorithm(federation, recipe.make_algorithm())
+    federation.change_algorithm(recipe.make_algorithm())
 
 
 def read_sound_head(connection: sqlite3.Connection) -> records.Head:
