@@ -286,6 +286,8 @@ class Session:
                     f"another worker took over the id {self._identity.worker_id!r}{said}; "
                     "give every worker an id of its own",
                 )
-            case _:
+            case CoordinatorBye.REASON_SHUTTING_DOWN:
                 self.ending = Retry(f"the coordinator is going down{said}")
+            case _:
+                self.ending = Retry(f"the coordinator ended this session{said}")
         return []

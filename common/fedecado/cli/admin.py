@@ -93,6 +93,24 @@ class Admin:
             request = pb.StopRequest(when=when, reason=reason)
             return self._stub.Stop(request, timeout=self._timeouts.answer).status
 
+    def drop(self, worker: str, reason: str) -> pb.Client:
+        request = pb.DropClientRequest(worker_id=worker, reason=reason)
+        with self._explained():
+            return self._stub.DropClient(request, timeout=self._timeouts.answer).client
+
+    def ban(self, worker: str, reason: str) -> pb.Client | None:
+        """What is known of the worker; None if it was never there."""
+        request = pb.BanClientRequest(worker_id=worker, reason=reason)
+        with self._explained():
+            answer = self._stub.BanClient(request, timeout=self._timeouts.answer)
+        return answer.client if answer.HasField("client") else None
+
+    def unban(self, worker: str) -> pb.Client | None:
+        request = pb.UnbanClientRequest(worker_id=worker)
+        with self._explained():
+            answer = self._stub.UnbanClient(request, timeout=self._timeouts.answer)
+        return answer.client if answer.HasField("client") else None
+
     def clients(self, most: int | None = None, *, tracebacks: bool = False) -> Iterator[pb.Client]:
         """Enrolled workers in order of their ids; `most` bounds their number."""
         left, after = math.inf if most is None else most, ""

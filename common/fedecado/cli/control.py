@@ -1,4 +1,4 @@
-"""What pause, resume and stop share: one call, and the state it leaves on one line."""
+"""What commands that steer a run share: one call, and the state it leaves on one line."""
 
 import argparse
 import getpass
@@ -8,13 +8,27 @@ from collections.abc import Callable
 from fedecado.cli.admin import Admin, add_coordinator
 from fedecado.cli.picture import summary
 from fedecado.cli.tls_flags import tls_of
-from fedecado.v1.admin_pb2 import RunStatus
+from fedecado.v1.admin_pb2 import Client, RunStatus
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, reason: bool = True) -> None:
     add_coordinator(parser)
     if reason:
         parser.add_argument("--reason", metavar="TEXT", help="why, for the coordinator's log")
+
+
+def add_worker_arguments(parser: argparse.ArgumentParser, *, reason: bool = True) -> None:
+    parser.add_argument("workers", nargs="+", metavar="WORKER", help="a worker's id")
+    add_arguments(parser, reason=reason)
+
+
+def call_each(args: argparse.Namespace, action: Callable[[Admin, str], Client | None], done: str) -> int:
+    """Do one thing to every worker that was named."""
+    with Admin(args.coordinator, tls=tls_of(args)) as admin:
+        for worker in args.workers:
+            known = action(admin, worker)
+            sys.stdout.write(f"{worker} {done}{'' if known else ' (it was never here)'}\n")
+    return 0
 
 
 def call(args: argparse.Namespace, action: Callable[[Admin], RunStatus]) -> int:

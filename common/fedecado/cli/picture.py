@@ -138,7 +138,7 @@ def _counts(counts: pb.ClientCounts) -> str:
 
 
 def _state(client: pb.Client) -> str:
-    text = word(pb.Client.State.DESCRIPTOR, client.state)
+    text = "banned" if client.banned else word(pb.Client.State.DESCRIPTOR, client.state)
     if client.HasField("task") and client.task.steps_total:
         text += f" {100 * client.task.steps_done // client.task.steps_total}%"
     return f"{text} (evaluator)" if client.role == Role.ROLE_EVALUATOR else text

@@ -568,6 +568,7 @@ class Client(_message.Message):
     LAST_WINDOW_FIELD_NUMBER: _builtins.int
     LAST_TRAINING_SECONDS_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
+    BANNED_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     worker_index: _builtins.int
     """Number among the enrolled, from 0."""
@@ -592,6 +593,8 @@ class Client(_message.Message):
     last_window: _builtins.float
     """Window T_i and training time of the last update."""
     last_training_seconds: _builtins.float
+    banned: _builtins.bool
+    """Shut out by an operator."""
     @_builtins.property
     def enrolled(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -630,10 +633,11 @@ class Client(_message.Message):
         last_window: _builtins.float = ...,
         last_training_seconds: _builtins.float = ...,
         last_error: Global___ClientError | None = ...,
+        banned: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "curvature", b"curvature", "enrolled", b"enrolled", "last_error", b"last_error", "last_seen", b"last_seen", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "address", b"address", "curvature", b"curvature", "description", b"description", "device", b"device", "enrolled", b"enrolled", "last_error", b"last_error", "last_round", b"last_round", "last_seen", b"last_seen", "last_training_seconds", b"last_training_seconds", "last_window", b"last_window", "role", b"role", "samples", b"samples", "software_version", b"software_version", "state", b"state", "task", b"task", "tasks_failed", b"tasks_failed", "updates_accepted", b"updates_accepted", "updates_refused", b"updates_refused", "weight", b"weight", "worker_id", b"worker_id", "worker_index", b"worker_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "address", b"address", "banned", b"banned", "curvature", b"curvature", "description", b"description", "device", b"device", "enrolled", b"enrolled", "last_error", b"last_error", "last_round", b"last_round", "last_seen", b"last_seen", "last_training_seconds", b"last_training_seconds", "last_window", b"last_window", "role", b"role", "samples", b"samples", "software_version", b"software_version", "state", b"state", "task", b"task", "tasks_failed", b"tasks_failed", "updates_accepted", b"updates_accepted", "updates_refused", b"updates_refused", "weight", b"weight", "worker_id", b"worker_id", "worker_index", b"worker_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__curvature: _TypeAlias = _typing.Literal["curvature"]  # noqa: Y015
     _WhichOneofArgType__curvature: _TypeAlias = _typing.Literal["_curvature", b"_curvature"]  # noqa: Y015
@@ -907,6 +911,134 @@ class StopResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StopResponse: _TypeAlias = StopResponse  # noqa: Y015
+
+@_typing.final
+class DropClientRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropClientRequest: _TypeAlias = DropClientRequest  # noqa: Y015
+
+@_typing.final
+class DropClientResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def client(self) -> Global___Client: ...
+    def __init__(
+        self,
+        *,
+        client: Global___Client | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropClientResponse: _TypeAlias = DropClientResponse  # noqa: Y015
+
+@_typing.final
+class BanClientRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    """May be one that was never here."""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BanClientRequest: _TypeAlias = BanClientRequest  # noqa: Y015
+
+@_typing.final
+class BanClientResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def client(self) -> Global___Client:
+        """Absent when the worker was never here."""
+
+    def __init__(
+        self,
+        *,
+        client: Global___Client | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BanClientResponse: _TypeAlias = BanClientResponse  # noqa: Y015
+
+@_typing.final
+class UnbanClientRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnbanClientRequest: _TypeAlias = UnbanClientRequest  # noqa: Y015
+
+@_typing.final
+class UnbanClientResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def client(self) -> Global___Client:
+        """Absent when the worker was never here."""
+
+    def __init__(
+        self,
+        *,
+        client: Global___Client | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnbanClientResponse: _TypeAlias = UnbanClientResponse  # noqa: Y015
 
 @_typing.final
 class CheckpointRequest(_message.Message):

@@ -69,6 +69,21 @@ class AdminServiceStub:
                 request_serializer=fedecado_dot_v1_dot_admin__pb2.StopRequest.SerializeToString,
                 response_deserializer=fedecado_dot_v1_dot_admin__pb2.StopResponse.FromString,
                 _registered_method=True)
+        self.DropClient = channel.unary_unary(
+                '/fedecado.v1.AdminService/DropClient',
+                request_serializer=fedecado_dot_v1_dot_admin__pb2.DropClientRequest.SerializeToString,
+                response_deserializer=fedecado_dot_v1_dot_admin__pb2.DropClientResponse.FromString,
+                _registered_method=True)
+        self.BanClient = channel.unary_unary(
+                '/fedecado.v1.AdminService/BanClient',
+                request_serializer=fedecado_dot_v1_dot_admin__pb2.BanClientRequest.SerializeToString,
+                response_deserializer=fedecado_dot_v1_dot_admin__pb2.BanClientResponse.FromString,
+                _registered_method=True)
+        self.UnbanClient = channel.unary_unary(
+                '/fedecado.v1.AdminService/UnbanClient',
+                request_serializer=fedecado_dot_v1_dot_admin__pb2.UnbanClientRequest.SerializeToString,
+                response_deserializer=fedecado_dot_v1_dot_admin__pb2.UnbanClientResponse.FromString,
+                _registered_method=True)
         self.Checkpoint = channel.unary_unary(
                 '/fedecado.v1.AdminService/Checkpoint',
                 request_serializer=fedecado_dot_v1_dot_admin__pb2.CheckpointRequest.SerializeToString,
@@ -133,6 +148,28 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DropClient(self, request, context):
+        """Ends a worker's session now; it may come back at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BanClient(self, request, context):
+        """Shuts a worker out of the run: its session ends, its flow leaves the balance, and it is refused from now
+        on, also after a restart. Returns when that is safe on disk. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnbanClient(self, request, context):
+        """Lets a banned worker come back, as one that is new.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Checkpoint(self, request, context):
         """Writes the whole state of the run to the store; returns when it is safe on disk.
         """
@@ -184,6 +221,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=fedecado_dot_v1_dot_admin__pb2.StopRequest.FromString,
                     response_serializer=fedecado_dot_v1_dot_admin__pb2.StopResponse.SerializeToString,
+            ),
+            'DropClient': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropClient,
+                    request_deserializer=fedecado_dot_v1_dot_admin__pb2.DropClientRequest.FromString,
+                    response_serializer=fedecado_dot_v1_dot_admin__pb2.DropClientResponse.SerializeToString,
+            ),
+            'BanClient': grpc.unary_unary_rpc_method_handler(
+                    servicer.BanClient,
+                    request_deserializer=fedecado_dot_v1_dot_admin__pb2.BanClientRequest.FromString,
+                    response_serializer=fedecado_dot_v1_dot_admin__pb2.BanClientResponse.SerializeToString,
+            ),
+            'UnbanClient': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnbanClient,
+                    request_deserializer=fedecado_dot_v1_dot_admin__pb2.UnbanClientRequest.FromString,
+                    response_serializer=fedecado_dot_v1_dot_admin__pb2.UnbanClientResponse.SerializeToString,
             ),
             'Checkpoint': grpc.unary_unary_rpc_method_handler(
                     servicer.Checkpoint,
@@ -385,6 +437,87 @@ class AdminService:
             '/fedecado.v1.AdminService/Stop',
             fedecado_dot_v1_dot_admin__pb2.StopRequest.SerializeToString,
             fedecado_dot_v1_dot_admin__pb2.StopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropClient(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedecado.v1.AdminService/DropClient',
+            fedecado_dot_v1_dot_admin__pb2.DropClientRequest.SerializeToString,
+            fedecado_dot_v1_dot_admin__pb2.DropClientResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BanClient(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedecado.v1.AdminService/BanClient',
+            fedecado_dot_v1_dot_admin__pb2.BanClientRequest.SerializeToString,
+            fedecado_dot_v1_dot_admin__pb2.BanClientResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnbanClient(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedecado.v1.AdminService/UnbanClient',
+            fedecado_dot_v1_dot_admin__pb2.UnbanClientRequest.SerializeToString,
+            fedecado_dot_v1_dot_admin__pb2.UnbanClientResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,14 @@ class AdminServiceStub:
     """Ends a pause. Idempotent."""
     Stop: _grpc.UnaryUnaryMultiCallable[_admin_pb2.StopRequest, _admin_pb2.StopResponse]
     """Ends the run. Idempotent."""
+    DropClient: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DropClientRequest, _admin_pb2.DropClientResponse]
+    """Ends a worker's session now; it may come back at once."""
+    BanClient: _grpc.UnaryUnaryMultiCallable[_admin_pb2.BanClientRequest, _admin_pb2.BanClientResponse]
+    """Shuts a worker out of the run: its session ends, its flow leaves the balance, and it is refused from now
+    on, also after a restart. Returns when that is safe on disk. Idempotent.
+    """
+    UnbanClient: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnbanClientRequest, _admin_pb2.UnbanClientResponse]
+    """Lets a banned worker come back, as one that is new."""
     Checkpoint: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CheckpointRequest, _admin_pb2.CheckpointResponse]
     """Writes the whole state of the run to the store; returns when it is safe on disk."""
     GetModel: _grpc.UnaryStreamMultiCallable[_admin_pb2.GetModelRequest, _admin_pb2.GetModelResponse]
@@ -71,6 +79,14 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Ends a pause. Idempotent."""
     Stop: _aio.UnaryUnaryMultiCallable[_admin_pb2.StopRequest, _admin_pb2.StopResponse]  # type: ignore[assignment]
     """Ends the run. Idempotent."""
+    DropClient: _aio.UnaryUnaryMultiCallable[_admin_pb2.DropClientRequest, _admin_pb2.DropClientResponse]  # type: ignore[assignment]
+    """Ends a worker's session now; it may come back at once."""
+    BanClient: _aio.UnaryUnaryMultiCallable[_admin_pb2.BanClientRequest, _admin_pb2.BanClientResponse]  # type: ignore[assignment]
+    """Shuts a worker out of the run: its session ends, its flow leaves the balance, and it is refused from now
+    on, also after a restart. Returns when that is safe on disk. Idempotent.
+    """
+    UnbanClient: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnbanClientRequest, _admin_pb2.UnbanClientResponse]  # type: ignore[assignment]
+    """Lets a banned worker come back, as one that is new."""
     Checkpoint: _aio.UnaryUnaryMultiCallable[_admin_pb2.CheckpointRequest, _admin_pb2.CheckpointResponse]  # type: ignore[assignment]
     """Writes the whole state of the run to the store; returns when it is safe on disk."""
     GetModel: _aio.UnaryStreamMultiCallable[_admin_pb2.GetModelRequest, _admin_pb2.GetModelResponse]  # type: ignore[assignment]
@@ -132,6 +148,32 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.StopResponse, _abc.Awaitable[_admin_pb2.StopResponse]]:
         """Ends the run. Idempotent."""
+
+    @_abc_1.abstractmethod
+    def DropClient(
+        self,
+        request: _admin_pb2.DropClientRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DropClientResponse, _abc.Awaitable[_admin_pb2.DropClientResponse]]:
+        """Ends a worker's session now; it may come back at once."""
+
+    @_abc_1.abstractmethod
+    def BanClient(
+        self,
+        request: _admin_pb2.BanClientRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.BanClientResponse, _abc.Awaitable[_admin_pb2.BanClientResponse]]:
+        """Shuts a worker out of the run: its session ends, its flow leaves the balance, and it is refused from now
+        on, also after a restart. Returns when that is safe on disk. Idempotent.
+        """
+
+    @_abc_1.abstractmethod
+    def UnbanClient(
+        self,
+        request: _admin_pb2.UnbanClientRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UnbanClientResponse, _abc.Awaitable[_admin_pb2.UnbanClientResponse]]:
+        """Lets a banned worker come back, as one that is new."""
 
     @_abc_1.abstractmethod
     def Checkpoint(

@@ -7,6 +7,7 @@ closes (the new centre is ready), `commit` (flows are rewritten; the next round 
 """
 
 import math
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -93,6 +94,8 @@ class Federation:
             initial[: layout.parameters], MemoryVectors() if vectors is None else vectors
         )
         self._delivered: dict[int, _Delivered] = {}
+        self._forgetting = threading.Lock()
+        """A client is forgotten on the event loop while another thread may be on its way through here."""
         self._gather: Gather | None = None
         self._pending: tuple[Aggregated[Any], Vector] | None = None
 
@@ -139,8 +142,9 @@ class Federation:
 
     def offer(self, task: int) -> Offer:
         """The content of an `Assign`; call it when the effect is carried out."""
-        record, state = self._open(task)
-        assignment = self._algorithm.assignment(self._state, record.client, record.weight)
+        with self._forgetting:
+            record, state = self._open(task)
+            assignment = self._algorithm.assignment(self._state, record.client, record.weight)
         return Offer(task, record.version, state, record.weight, assignment)
 
     def check(self, task: int, result: Result) -> None:
@@ -203,12 +207,14 @@ class Federation:
             self._versions.pop(version, None)
 
     def forget(self, client: str) -> None:
-        """Take a client that left for good out of the balance."""
-        self._state = self._algorithm.forget(self._state, client)
+        """Take a client that left for good out of the balance; not between `aggregate` and `commit`."""
         closing = self.engine.closing
-        for task in [t for t, k in self._delivered.items() if k.update.client == client and t not in closing]:
-            del self._delivered[task]
-        self._gather = None
+        with self._forgetting:
+            self._state = self._algorithm.forget(self._state, client)
+            kept = self._delivered.items()
+            for task in [t for t, k in kept if k.update.client == client and t not in closing]:
+                del self._delivered[task]
+            self._gather = None
 
     def results(self, tasks: tuple[int, ...]) -> list[tuple[str, Result]]:
         """Clients and results behind these tasks, for reporting."""
@@ -235,14 +241,19 @@ class Federation:
         )
 
     def _gathered(self, tasks: tuple[int, ...]) -> Gather:
-        if self._gather is None:
-            self._gather = self._algorithm.gather(
-                self._state, capacity=len(self.engine.running()) + len(tasks)
-            )
         for task in tasks:
-            update = self._delivered[task].update
-            if update.client not in self._gather.clients:
-                self._gather.add(update)
+            # One at a time, so that whoever forgets a client need not wait for all.
+            with self._forgetting:
+                gather = self._current_gather(len(tasks))
+                kept = self._delivered.get(task)  # none if its client was forgotten meanwhile
+                if kept is not None and kept.update.client not in gather.clients:
+                    gather.add(kept.update)
+        with self._forgetting:
+            return self._current_gather(len(tasks))
+
+    def _current_gather(self, tasks: int) -> Gather:
+        if self._gather is None:
+            self._gather = self._algorithm.gather(self._state, capacity=len(self.engine.running()) + tasks)
         return self._gather
 
     def _close(self, tasks: tuple[int, ...]) -> None:

@@ -66,6 +66,19 @@ class FakeCoordinator(AdminServiceServicer):
     async def Stop(self, request: Any, context: Any) -> Any:  # noqa: N802 - as above
         return await self._enter(request, context, pb.PHASE_STOPPING, pb.StopResponse)
 
+    async def DropClient(self, request: Any, context: Any) -> Any:  # noqa: N802 - as above
+        await self._take(request, context)
+        return pb.DropClientResponse(client=pb.Client(worker_id=request.worker_id))
+
+    async def BanClient(self, request: Any, context: Any) -> Any:  # noqa: N802 - as above
+        await self._take(request, context)
+        known = any(client.worker_id == request.worker_id for client in self.workers)
+        return pb.BanClientResponse(client=pb.Client(worker_id=request.worker_id) if known else None)
+
+    async def UnbanClient(self, request: Any, context: Any) -> Any:  # noqa: N802 - as above
+        await self._take(request, context)
+        return pb.UnbanClientResponse(client=pb.Client(worker_id=request.worker_id))
+
     async def GetModel(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 - as above
         await self._take(request, context)
         for piece in self.model:

@@ -327,3 +327,18 @@ def test_no_more_clients_are_asked_for_than_wanted(run: Any) -> None:
     with admin.Admin(run.target) as client:
         assert len(list(client.clients(7))) == 7
     assert [c.limit for c in run.calls] == [7]
+
+
+def test_drop_ban_and_unban_say_what_they_did(coordinator: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    coordinator.workers = [pb.Client(worker_id="w1", banned=True)]
+    assert call(coordinator, "ban", "w1", "w9", "--reason", "garbage") == 0
+    assert capsys.readouterr().out == "w1 is banned\nw9 is banned (it was never here)\n"
+    assert call(coordinator, "unban", "w1") == 0
+    assert call(coordinator, "drop", "w1") == 0
+    assert capsys.readouterr().out == "w1 may come back\nw1 is dropped\n"
+    assert [type(request).__name__.removesuffix("ClientRequest") for request in coordinator.calls] == [
+        *("Ban", "Ban", "Unban", "Drop")
+    ]
+    assert coordinator.calls[0].reason == "garbage"
+    assert call(coordinator, "status") == 0
+    assert "banned" in capsys.readouterr().out

@@ -19,16 +19,17 @@ import pytest
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
-from fedecado.v1 import admin_pb2, session_pb2, transfer_pb2
+from fedecado.v1 import admin_pb2, enrol_pb2, session_pb2, transfer_pb2
 
 PROTO = Path(__file__).resolve().parents[3] / "proto"
+MODULES = (transfer_pb2, session_pb2, admin_pb2, enrol_pb2)
 GOLDEN = Path(__file__).with_name("proto_contract.txt")
 ENVELOPES = (session_pb2.WorkerMessage, session_pb2.CoordinatorMessage, admin_pb2.GetModelResponse)
 
 
 def summary() -> list[str]:
     """One line per field, enum value and method of the protocol."""
-    return [line for module in (transfer_pb2, session_pb2, admin_pb2) for line in of_file(module.DESCRIPTOR)]
+    return [line for module in MODULES for line in of_file(module.DESCRIPTOR)]
 
 
 def of_file(file: FileDescriptor) -> Iterator[str]:

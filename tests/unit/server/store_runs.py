@@ -14,6 +14,7 @@ from fedecado.server.algorithms import AlgorithmName, MemoryVectors
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import (
     Assign,
+    Banned,
     Cancel,
     DeadlinePassed,
     Disconnected,
@@ -28,6 +29,7 @@ from fedecado.server.rounds import (
     Resumed,
     Rules,
     TaskFailed,
+    Unbanned,
     UpdateArrived,
 )
 from fedecado.server.store import Driver, Recipe, Recovered, counts, create, held
@@ -80,12 +82,14 @@ class World:
             LeaseExpired(chance.randint(1, 30)),
             Measured(self.driver.engine.version, {"loss": float("nan"), "accuracy": 0.1}),
             UpdateArrived(client, chance.randint(1, 30)),
+            Unbanned(client),
             Resumed(),
         ]
         if client not in self.gone:
             events += [
                 Disconnected(client),
                 Left(client),
+                Banned(client, "why not"),
                 TaskFailed(client, self.open.get(client, 1)),
                 Paused(),
             ]
@@ -112,7 +116,7 @@ class World:
             effects = self.driver.handle(event, result)
         except RoundError:
             return  # such as an update of a client that left
-        if isinstance(event, Left):
+        if isinstance(event, Left | Banned):
             self.gone.add(event.client)
         elif isinstance(event, Enrolled):
             self.gone.discard(event.client)

@@ -14,6 +14,7 @@ from fedecado.server.rounds import (
     Accept,
     Aggregated,
     Assign,
+    Banned,
     Cancel,
     CloseRound,
     DeadlinePassed,
@@ -36,6 +37,7 @@ from fedecado.server.rounds import (
     Stopped,
     Target,
     TaskFailed,
+    Unbanned,
     UpdateArrived,
     describe,
     timers,
@@ -74,6 +76,7 @@ class World:
         """A restored engine that is told the same."""
         self.log: list[tuple[Event, list[Effect]]] = []
         self.connected: dict[str, bool] = {}
+        self.banned: set[str] = set()
         self.open: dict[str, Assign] = {}
         self.given: dict[int, Assign] = {}
         self.ready: list[int] = []
@@ -103,8 +106,12 @@ class World:
                     del self.open[client]
             case Disconnected(client):
                 self.connected[client] = False
-            case Left(client):
-                del self.connected[client]
+            case Unbanned(client):
+                self.banned.discard(client)
+            case Left(client) | Banned(client):
+                if isinstance(event, Banned):
+                    self.banned.add(client)
+                self.connected.pop(client, None)
                 self.open.pop(client, None)
                 self.ready = [task for task in self.ready if self.accepted[task] != client]
             case TaskFailed(client, task):
@@ -180,6 +187,8 @@ class World:
         assert list(engine.ready) == self.ready
         assert list(engine.closing) == self.closing
         assert engine.enrolled == len(self.connected)
+        assert engine.banned.keys() == self.banned
+        assert not self.banned & self.connected.keys()
         assert engine.roster.connected == sum(self.connected.values())
         opened = [assigned.task for assigned in self.open.values()]
         needed = {self.given[task].version for task in [*opened, *self.ready, *self.closing]}
@@ -210,6 +219,7 @@ class World:
 
     def sweep(self, clients: list[str]) -> None:
         """Everyone answers, every timer fires, every aggregation ends."""
+        clients = [client for client in clients if client not in self.banned]
         for client in clients:
             held = self.open.get(client)
             self.send(Enrolled(client, 10, (held.task,) if held else ()))
@@ -235,11 +245,30 @@ class Rounds(RuleBasedStateMachine):
     @rule(client=st.sampled_from(CLIENTS), samples=st.integers(1, 50), holding=st.booleans())
     def enrol(self, client: str, samples: int, holding: bool) -> None:
         held = self.world.open.get(client)
-        self.world.send(Enrolled(client, samples, (held.task,) if held and holding else ()))
+        self.come(Enrolled(client, samples, (held.task,) if held and holding else ()))
+
+    def come(self, event: Enrolled) -> None:
+        """A banned client is turned away, and that changes nothing."""
+        if event.client not in self.world.banned:
+            self.world.send(event)
+            return
+        before = self.world.engine.snapshot()
+        with pytest.raises(RoundError, match="banned"):
+            self.world.engine.handle(event)
+        assert self.world.engine.snapshot() == before
+
+    @rule(client=st.sampled_from(CLIENTS))
+    def ban(self, client: str) -> None:
+        self.world.send(Banned(client, "why not"))
+
+    @precondition(lambda self: self.world.banned)
+    @rule(data=st.data())
+    def unban(self, data: st.DataObject) -> None:
+        self.world.send(Unbanned(data.draw(st.sampled_from(sorted(self.world.banned)))))
 
     @rule(client=st.sampled_from(CLIENTS), tasks=st.lists(st.integers(1, 12), max_size=3))
     def enrol_claiming(self, client: str, tasks: list[int]) -> None:
-        self.world.send(Enrolled(client, 10, tuple(tasks)))
+        self.come(Enrolled(client, 10, tuple(tasks)))
 
     @precondition(lambda self: self.world.connected)
     @rule(data=st.data())
@@ -355,6 +384,8 @@ class Rounds(RuleBasedStateMachine):
             world = copy.deepcopy(self.world)
             world.twin = None
             world.send(Resumed())
+            for client in sorted(world.banned):
+                world.send(Unbanned(client))
             for client in sorted(world.connected.keys() - set(clients)):
                 world.send(Disconnected(client))
             yield world, clients

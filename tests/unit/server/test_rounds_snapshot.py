@@ -7,6 +7,7 @@ import pytest
 
 from fedecado.common.errors import RoundError
 from fedecado.server.rounds import (
+    Banned,
     DeadlinePassed,
     Disconnected,
     Engine,
@@ -16,6 +17,7 @@ from fedecado.server.rounds import (
     Rules,
     StartTimer,
     TaskFailed,
+    Unbanned,
     UpdateArrived,
     timers,
 )
@@ -46,6 +48,20 @@ def test_a_snapshot_is_not_touched_by_the_engine_that_gave_or_took_it() -> None:
     engine.handle(UpdateArrived("d", 4))
     engine.handle(Left("a"))
     assert json.dumps(BUSY) == before
+
+
+def test_bans_survive_a_restart_and_snapshots_from_before_there_were_any_still_load() -> None:
+    banned = saved(Banned("a", "garbage"), Banned("stranger"))
+    engine = Engine.restore(RULES, banned)
+    assert engine.banned == {"a": "garbage", "stranger": ""}
+    with pytest.raises(RoundError, match="banned"):
+        engine.handle(Enrolled("a", 10))
+    engine.handle(Unbanned("a"))
+    engine.handle(Enrolled("a", 10))
+    before = {name: value for name, value in BUSY.items() if name != "banned"}
+    assert Engine.restore(RULES, before).snapshot() == BUSY
+    with pytest.raises(RoundError, match="banned"):
+        Engine.restore(RULES, {**BUSY, "banned": {"a": ""}})
 
 
 def test_running_tasks_go_on_after_a_restart() -> None:

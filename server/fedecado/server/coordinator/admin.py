@@ -11,8 +11,10 @@ import grpc
 from fedecado.common.layout import Vector
 from fedecado.common.model_file import load_model
 from fedecado.common.wire import encode
+from fedecado.server.coordinator import exclusion
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.run import Run
+from fedecado.server.coordinator.service import WORKER_ID
 from fedecado.server.coordinator.views import client_of, metrics_of, round_of, status_of
 from fedecado.server.rounds import Paused, Resumed, Stopped
 from fedecado.v1 import admin_pb2 as pb
@@ -92,6 +94,31 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         else:
             self._run.stop_after_round(reason)
         return pb.StopResponse(status=status_of(self._run, self._about))
+
+    async def DropClient(self, request: pb.DropClientRequest, context: Any) -> pb.DropClientResponse:  # noqa: N802 - gRPC's name
+        if request.worker_id not in self._run.members.by_id:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no worker {request.worker_id!r} was ever here")
+        exclusion.drop(self._run, request.worker_id, request.reason or "by an operator")
+        return pb.DropClientResponse(client=self._client(request.worker_id))
+
+    async def BanClient(self, request: pb.BanClientRequest, context: Any) -> pb.BanClientResponse:  # noqa: N802 - gRPC's name
+        if not WORKER_ID.fullmatch(request.worker_id):
+            text = f"{request.worker_id[:140]!r} can be no worker's id"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        exclusion.ban(self._run, request.worker_id, request.reason or "by an operator")
+        await self._run.durable.sync()
+        return pb.BanClientResponse(client=self._client(request.worker_id))
+
+    async def UnbanClient(self, request: pb.UnbanClientRequest, context: Any) -> pb.UnbanClientResponse:  # noqa: N802 - gRPC's name
+        if request.worker_id not in self._run.engine.banned:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no worker {request.worker_id!r} is banned")
+        exclusion.unban(self._run, request.worker_id)
+        await self._run.durable.sync()
+        return pb.UnbanClientResponse(client=self._client(request.worker_id))
+
+    def _client(self, worker: str) -> pb.Client | None:
+        member = self._run.members.by_id.get(worker)
+        return None if member is None else client_of(self._run, member, tracebacks=False)
 
     async def Checkpoint(self, request: pb.CheckpointRequest, context: Any) -> pb.CheckpointResponse:  # noqa: N802 - gRPC's name
         began = time.perf_counter()

@@ -42,6 +42,7 @@ from fedecado.server.rounds import (
     Accept,
     Aggregated,
     Assign,
+    Banned,
     Cancel,
     CloseRound,
     DeadlinePassed,
@@ -113,6 +114,8 @@ class Run:
         self._frames: tuple[int, asyncio.Future[Frames]] | None = None
         self._results: dict[int, Result] = {}
         self._aggregating = False
+        self._leaving: list[str] = []
+        """Clients to forget when the round that is being computed is done."""
         self.stop_reason: str | None = None
         """Why the run ends when the open round has closed."""
         self._saved = time.monotonic()
@@ -139,11 +142,14 @@ class Run:
 
     def _begin(self, begun: Begun) -> None:
         federation, store = begun
+        banned = self.engine.banned
         self.federation, self.engine = federation, federation.engine
         if store is not None:
             self.files.run_id = store.run_id
             self.durable.open(store)
         log.info("the run starts with %d parameters", federation.layout.parameters)
+        for client, reason in list(banned.items()):
+            self.handle(Banned(client, reason))
         for member in self.members.connected(trains=True):
             self.durable.note(note_member(member))
             self.handle(Enrolled(member.id, member.hello.samples))
@@ -209,6 +215,8 @@ class Run:
             except (NumericsError, LayoutError) as error:
                 self.spoiled(member, task, error)
                 return
+            if member.id not in self.engine.roster:
+                return  # banned while its update was looked at
             self._results[task] = result
             member.last_window, member.last_seconds = header.window, header.training_seconds
             member.curvature = result.curvature
@@ -301,12 +309,27 @@ class Run:
     def handle(self, event: Event) -> None:
         """Let the engine decide, and carry its effects out."""
         effects = self.engine.handle(event)
+        if isinstance(event, Banned):
+            self._forget(event.client)
         task = event.task if isinstance(event, UpdateArrived) and counts(effects) else None
         self.durable.record(event, None if task is None else self._results.get(task))
         for effect in effects:
             self._carry_out(effect)
         self.durable.flush()
         self.notify()
+
+    def _forget(self, client: str) -> None:
+        """Take a client out of the balance; after the round being computed, which rewrites the flows."""
+        if self._aggregating:
+            self._leaving.append(client)
+        elif self.federation is not None:
+            self.federation.forget(client)
+
+    def _part(self, federation: Federation) -> None:
+        """A round is computed or given up: now forget those who were banned meanwhile."""
+        leaving, self._leaving = self._leaving, []
+        for client in leaving:
+            federation.forget(client)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -400,10 +423,12 @@ class Run:
         except NumericsError as error:
             log.error("round %d could not be aggregated and is dropped: %s", number, error)
             federation.discard(tasks)
+            self._part(federation)
             self.observer.discarded()
             self._aggregating = False
             self.handle(Discarded())
             return
+        self._part(federation)
         seconds = time.perf_counter() - began
         closed = summarise(number, federation.version, delivered, report, seconds, opened)
         self.journal.add_round(closed, late=late, stale=sum(map(bool, behind)))

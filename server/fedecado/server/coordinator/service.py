@@ -15,6 +15,7 @@ from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import peer_name
 from fedecado.common.wire import parse_worker_message, serialize_message
 from fedecado.server.coordinator.about import About
+from fedecado.server.coordinator.exclusion import refusal
 from fedecado.server.coordinator.inbox import Arrival, Inbox, Received, Spoiled
 from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.post import verdict
@@ -26,7 +27,7 @@ from fedecado.v1 import session_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-_WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 
 
 class Refusal(Exception):  # noqa: N818 - carries an answer, it is no fault
@@ -80,6 +81,8 @@ class SessionService:
     async def _read(self, session: Session, member: Member) -> None:
         try:
             async for arrival in session.arrivals():
+                if member.session is not session:
+                    return  # replaced, dropped or banned: what is still on its way does not count
                 await self._arrived(member, arrival)
         except ProtocolError as error:
             _blame(member, error)
@@ -118,6 +121,8 @@ class SessionService:
             hello = message.hello
             layout = _check_hello(hello)
             _check_identity(hello, certified)
+            if hello.worker_id in self._run.engine.banned:
+                raise Refusal(refusal(hello.worker_id, self._run.engine.banned[hello.worker_id]))
             self._take_over(hello)
             self._run.agree(layout)
             member = self._run.members.admit(hello, session, peer)
@@ -194,7 +199,7 @@ def _check_hello(hello: pb.Hello) -> Layout:
             f"you speak protocol {hello.protocol.major}, this coordinator {PROTOCOL_MAJOR}; "
             "install the same fedecado version on both sides"
         )
-    if not _WORKER_ID.fullmatch(hello.worker_id):
+    if not WORKER_ID.fullmatch(hello.worker_id):
         raise ProtocolError(
             f"worker id {hello.worker_id[:140]!r}: use 1 to 128 letters, digits and . _ : @ -, "
             "a letter or digit first"

@@ -74,6 +74,7 @@ def client_of(run: Run, member: Member, *, tracebacks: bool) -> pb.Client:
         last_round=member.last_round,
         last_window=member.last_window,
         last_training_seconds=member.last_seconds,
+        banned=member.id in run.engine.banned,
     )
     if known is not None and known.task is not None:
         client.task.CopyFrom(_task(run, member, known.task))

@@ -20,6 +20,7 @@ from fedecado.server.rounds.effects import (
 from fedecado.server.rounds.engine import Engine
 from fedecado.server.rounds.events import (
     Aggregated,
+    Banned,
     DeadlinePassed,
     Discarded,
     Disconnected,
@@ -32,6 +33,7 @@ from fedecado.server.rounds.events import (
     Resumed,
     Stopped,
     TaskFailed,
+    Unbanned,
     UpdateArrived,
 )
 from fedecado.server.rounds.rules import Rules
@@ -42,6 +44,7 @@ __all__ = [
     "Accept",
     "Aggregated",
     "Assign",
+    "Banned",
     "Cancel",
     "CloseRound",
     "DeadlinePassed",
@@ -64,6 +67,7 @@ __all__ = [
     "Stopped",
     "Target",
     "TaskFailed",
+    "Unbanned",
     "UpdateArrived",
     "describe",
     "timers",

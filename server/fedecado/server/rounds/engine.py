@@ -41,6 +41,8 @@ class Engine:
         """How often the open round has handed out tasks."""
         self.resting: dict[int, str] = {}
         """Clients that rest after a failed task, by the number of the timer."""
+        self.banned: dict[str, str] = {}
+        """Why clients that may not enrol were shut out."""
         self.paused = False
         self.finished: str | None = None
         self._out: list[Effect] = []
@@ -104,12 +106,17 @@ class Engine:
     def _dispatch(self, event: Event) -> None:  # noqa: PLR0912 - one case per event
         match event:
             case on.Enrolled(client, samples, tasks):
-                self.roster.enrol(client, samples)
-                self._returned(client, tasks)
+                self._enrolled(client, samples, tasks)
             case on.Disconnected(client):
                 self._disconnected(client)
             case on.Left(client):
                 self._left(client)
+            case on.Banned(client, reason):
+                self.banned[client] = reason
+                if client in self.roster:
+                    self._left(client)
+            case on.Unbanned(client):
+                self.banned.pop(client, None)
             case on.UpdateArrived(client, task):
                 self._update(client, task)
             case on.TaskFailed(client, task):
@@ -134,6 +141,12 @@ class Engine:
                 self._finish(reason)
             case _:
                 assert_never(event)
+
+    def _enrolled(self, client: str, samples: int, tasks: tuple[int, ...]) -> None:
+        if client in self.banned:
+            raise RoundError(f"client {client!r} is banned; lift the ban first")
+        self.roster.enrol(client, samples)
+        self._returned(client, tasks)
 
     def _returned(self, client: str, tasks: tuple[int, ...]) -> None:
         record = self.roster[client]

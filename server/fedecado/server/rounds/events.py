@@ -31,6 +31,21 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class Banned:
+    """A client, enrolled or not, is shut out: it leaves for good and cannot enrol until `Unbanned`."""
+
+    client: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unbanned:
+    """A client may enrol again, as one that is new."""
+
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateArrived:
     """A client's complete and valid result for a task is here."""
 
@@ -101,6 +116,8 @@ Event = (
     Enrolled
     | Disconnected
     | Left
+    | Banned
+    | Unbanned
     | UpdateArrived
     | TaskFailed
     | LeaseExpired

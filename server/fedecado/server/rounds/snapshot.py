@@ -53,6 +53,8 @@ class _Snapshot(_Plain):
     tasks: list[_Task]
     ready: list[PositiveInt]
     closing: list[PositiveInt]
+    banned: dict[str, str] = {}
+    """Absent in snapshots from before there were bans."""
 
 
 def dump(engine: Engine) -> dict[str, Any]:
@@ -81,6 +83,7 @@ def dump(engine: Engine) -> dict[str, Any]:
         ],
         "ready": list(engine.ready),
         "closing": list(engine.closing),
+        "banned": dict(sorted(engine.banned.items())),
     }
 
 
@@ -93,6 +96,7 @@ def load(engine: E, snapshot: dict[str, Any]) -> E:
     _check(saved)
     engine.round, engine.open, engine.late, engine.draws = saved.round, saved.open, saved.late, saved.draws
     engine.paused, engine.finished = saved.paused, saved.finished
+    engine.banned = dict(saved.banned)
     _load_ledger(engine, saved)
     _load_roster(engine, saved)
     return engine
@@ -152,6 +156,7 @@ def _check(saved: _Snapshot) -> None:
     tasks = {task.number: task for task in saved.tasks}
     names = {client.name for client in saved.clients}
     _require(len(names) == len(saved.clients), "a client appears twice")
+    _require(not names & saved.banned.keys(), "a banned client is enrolled")
     _require(len(tasks) == len(saved.tasks), "a task appears twice")
     held = {client.task: client.name for client in saved.clients if client.task is not None}
     opened = {task.number: task.client for task in saved.tasks if task.phase != "ready"}

@@ -3,7 +3,8 @@
 Whoever drives a run keeps to them, or a replay of its journal ends elsewhere:
 
 * An accepted update is kept before anything else is done for its event.
-* A client that left is forgotten right after the engine heard of it, before a round closes without it.
+* A client that left or was banned is forgotten right after the engine heard of it, before a round closes
+  without it.
 * A closed round is aggregated and committed with the n of its `CloseRound`, before a later event touches
   the federation. The engine hears of it with the event in `Driver.closed`, at any later time.
 """
@@ -17,6 +18,7 @@ from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import (
     Accept,
     Aggregated,
+    Banned,
     CloseRound,
     Discarded,
     DropVersion,
@@ -80,7 +82,7 @@ class Driver:
         effects = self.engine.handle(event)
         if isinstance(event, _ENDINGS):
             self.closed = None
-        if isinstance(event, Left):
+        if isinstance(event, Left | Banned):
             self.federation.forget(event.client)
         for effect in effects:
             self._carry_out(effect, result)
