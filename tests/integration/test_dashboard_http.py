@@ -88,7 +88,9 @@ async def test_the_snapshot_and_the_metrics_show_a_closed_round(
         await client.receive_assign()  # the next round is open, so the first is closed
         shown = json.loads(await text(web, url(coordinator, "/snapshot")))
         assert [row["number"] for row in shown["rounds"]] == [1]
+        (flow,) = [client.pop() for client in shown["windows"]["clients"]]
         assert shown["windows"] == {"round": 1, "T": 0.1, "clients": [["w1", 0.1, 0]]}
+        assert flow > 0 and [w["flow"] for w in shown["workers"]] == [flow]
         assert [(w["id"], w["state"], w["behind"]) for w in shown["workers"]] == [("w1", "working", 0)]
         assert shown["run"]["waiting_for"] == "round 2: 0 updates in; at least 1 more needed; waiting for w1"
         scraped = await text(web, url(coordinator, "/metrics"))
@@ -97,6 +99,7 @@ async def test_the_snapshot_and_the_metrics_show_a_closed_round(
             'fedecado_updates_total{outcome="accepted",reason=""} 1.0',
             'fedecado_workers{role="trainer",state="working"} 1.0',
             "fedecado_received_bytes_total 4000.0",
+            f'fedecado_client_flow_rms{{statistic="max"}} {flow}',
         ):
             assert line in scraped.splitlines()
 

@@ -24,6 +24,7 @@ DETAILS = {
     "truncation_error": 0.03,
     "lu_hits": 4,
     "lu_misses": 1,
+    "central_change": 0.125,
 }
 
 

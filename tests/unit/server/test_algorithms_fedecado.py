@@ -124,7 +124,8 @@ def test_the_report_says_what_the_solve_did() -> None:
     gathered = algorithm.gather(state)
     for update in random_updates(state, np.random.default_rng(3)):
         gathered.add(update)
-    report = algorithm.aggregate(state, gathered, N).report
+    aggregated = algorithm.aggregate(state, gathered, N)
+    report = aggregated.report
     details = report.details
     assert report.updates == len(gathered)
     assert report.time == max(update.time for update in gathered.clients.values())
@@ -132,6 +133,11 @@ def test_the_report_says_what_the_solve_did() -> None:
     assert details["lu_hits"] + details["lu_misses"] == details["steps"] + details["rejected_steps"]
     assert details["truncation_error"] <= 1e-4
     assert details["shortest_step"] * 2 ** details["step_level"] <= report.time * 2
+    after = aggregated.finish()
+    moved = np.sqrt(np.mean(np.square(after.central - np.zeros(SIZE))))
+    assert details["central_change"] == pytest.approx(moved)
+    lengths = {c: np.sqrt(np.mean(np.square(after.flows.get(c)))) for c in gathered.clients}
+    assert report.flows == pytest.approx(lengths) and min(lengths.values()) > 0
 
 
 def test_the_step_level_is_carried_to_the_next_round() -> None:

@@ -38,12 +38,12 @@ async def test_a_refresh_tells_only_what_has_changed(run: Run) -> None:
 async def test_closed_rounds_and_measurements_are_told_once_and_kept_for_a_reload(run: Run) -> None:
     state = LiveState(run, ABOUT, None)
     for number in (1, 2):
-        run.journal.add_round(closed_round(number), late=False, stale=0)
+        run.journal.add_round(closed_round(number))
     run.journal.measurements.append(Measurement(1, {"accuracy": 0.5}))
     first = await state.refresh()
     assert [row["number"] for row in first["rounds"]] == [1, 2]
     assert first["measurements"] == [{"version": 1, "metrics": {"accuracy": 0.5}}]
-    run.journal.add_round(closed_round(3), late=True, stale=1)
+    run.journal.add_round(closed_round(3), (Window("a", 1.0, 1),), late=True)
     run.journal.measurements.append(Measurement(1, {"accuracy": 0.6}))
     second = await state.refresh()
     assert [(row["number"], row["late"], row["stale"]) for row in second["rounds"]] == [(3, True, 1)]
@@ -53,22 +53,22 @@ async def test_closed_rounds_and_measurements_are_told_once_and_kept_for_a_reloa
 
 async def test_the_windows_of_the_latest_round_are_told_with_it(run: Run) -> None:
     state = LiveState(run, ABOUT, Options())
-    state.closed(closed_round(4), (Window("a", 0.5, 0), Window("b", 1.0, 2)))
+    run.journal.add_round(closed_round(4), (Window("a", 0.5, 0, 0.25), Window("b", 1.0, 2)))
     told = (await state.refresh())["windows"]
-    assert told == {"round": 4, "T": 1.0, "clients": [["a", 0.5, 0], ["b", 1.0, 2]]}
+    assert told == {"round": 4, "T": 1.0, "clients": [["a", 0.5, 0, 0.25], ["b", 1.0, 2, None]]}
     assert "windows" not in await state.refresh()
     assert state.snapshot()["windows"] == told
 
 
 async def test_the_imbalance_of_the_flows_is_what_moves_the_centre(run: Run) -> None:
-    run.journal.add_round(closed_round(1, rate=0.5), late=False, stale=0)
-    run.journal.add_round(closed_round(2, details={}), late=False, stale=0)
+    run.journal.add_round(closed_round(1, rate=0.5))
+    run.journal.add_round(closed_round(2, details={}))
     rows = (await LiveState(run, ABOUT, None).refresh())["rounds"]
     assert [row["imbalance"] for row in rows] == [1.0, None]
 
 
 async def test_numbers_that_json_does_not_have_become_null(run: Run) -> None:
-    run.journal.add_round(closed_round(1, loss_before=math.nan, loss_after=math.nan), late=False, stale=0)
+    run.journal.add_round(closed_round(1, loss_before=math.nan, loss_after=math.nan))
     run.journal.measurements.append(Measurement(1, {"loss": math.inf}))
     state = LiveState(run, ABOUT, Options(rho=math.inf))
     await state.refresh()
@@ -84,7 +84,7 @@ async def test_a_reload_gets_the_newest_rounds_of_a_long_run(
     monkeypatch.setattr(live, "HISTORY", 5)
     state = LiveState(run, ABOUT, None)
     for number in range(1, 21):
-        run.journal.add_round(closed_round(number), late=False, stale=0)
+        run.journal.add_round(closed_round(number))
     await state.refresh()
     assert [row["number"] for row in state.snapshot()["rounds"]] == [16, 17, 18, 19, 20]
 

@@ -12,8 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedecado.server.coordinator.journal import Measurement
 from fedecado.server.coordinator.run import Run
-from fedecado.server.observe.metrics import QUALITIES, RunMetrics
+from fedecado.server.observe.disk import measure
+from fedecado.server.observe.metrics import RunMetrics
 from fedecado.server.observe.observer import Window
+from fedecado.server.observe.state_metrics import QUALITIES
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -56,6 +58,41 @@ def test_a_closed_round_is_counted_timed_and_described(metrics: RunMetrics) -> N
     assert found["fedecado_solver_shortest_step_time", ()] == 0.25
 
 
+def test_what_a_round_did_to_the_centre_and_how_its_windows_differ_is_shown(metrics: RunMetrics) -> None:
+    metrics.closed(closed_round(1), (Window("a", 0.25, 0), Window("b", 1.0, 3)))
+    found = scrape(metrics)
+    assert found["fedecado_central_change", ()] == 0.125
+    assert found["fedecado_round_window_spread_ratio", ()] == 4.0
+
+
+def test_the_strength_of_all_flows_is_told_by_a_few_quantiles(run: Run, metrics: RunMetrics) -> None:
+    flows = {labels[0][1]: v for (name, labels), v in scrape(metrics).items() if "flow_rms" in name}
+    assert len(flows) == 5 and all(map(math.isnan, flows.values())), "no client has a flow yet"
+    for number in range(101):
+        add_member(run, f"worker-{number}").last_flow = number / 100
+    add_member(run, "new")  # has no flow yet, which is not a flow of zero
+    flows = {labels[0][1]: v for (name, labels), v in scrape(metrics).items() if "flow_rms" in name}
+    assert flows == pytest.approx({"min": 0, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1})
+
+
+def test_waits_for_the_disk_are_timed_by_what_was_flushed(metrics: RunMetrics) -> None:
+    metrics.flushed("database", 0.01)
+    metrics.flushed("file", 0.3)
+    found = scrape(metrics)
+    assert found["fedecado_store_flush_duration_seconds_sum", (("what", "file"),)] == 0.3
+    assert found["fedecado_store_flush_duration_seconds_count", (("what", "database"),)] == 1
+    assert found["fedecado_store_flush_duration_seconds_count", (("what", "folder"),)] == 0
+
+
+def test_the_size_of_a_runs_folder_is_that_of_all_files_in_it(tmp_path: Path) -> None:
+    assert measure(tmp_path / "none") is None
+    (tmp_path / "vectors").mkdir()
+    (tmp_path / "store.sqlite").write_bytes(bytes(1000))
+    (tmp_path / "vectors" / "flow-1").write_bytes(bytes(234))
+    found = measure(tmp_path)
+    assert found is not None and found.used == 1234 and found.free > 0
+
+
 def test_before_the_first_round_the_solver_claims_nothing(metrics: RunMetrics) -> None:
     assert math.isnan(scrape(metrics)["fedecado_central_rate", ()]), "no alert compares NaN"
 
@@ -84,7 +121,7 @@ def test_ten_thousand_workers_make_no_more_series_than_one(run: Run, metrics: Ru
     add_member(run, "worker-0")
     few = scrape(metrics)
     for number in range(1, 10_000):
-        add_member(run, f"worker-{number}")
+        add_member(run, f"worker-{number}").last_flow = 1.0 / number
         metrics.closed(closed_round(number), (Window(f"worker-{number}", number / 7, number % 30),))
     many = scrape(metrics)
     assert few.keys() == many.keys()

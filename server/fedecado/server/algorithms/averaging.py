@@ -69,7 +69,8 @@ def move_centre(central: Vector, moved: Vector, gathered: Gather) -> tuple[Vecto
     rms = float(np.sqrt(np.mean(np.square(moved, dtype=np.float64))))
     if not np.isfinite(rms):
         raise NonFiniteError("the central step left floating-point range; the state is unchanged")
-    return central + moved, Report(updates=len(gathered), time=T, rate=rms / T)
+    report = Report(updates=len(gathered), time=T, rate=rms / T, details={"central_change": rms})
+    return central + moved, report
 
 
 def fedavg() -> Averaging:

@@ -79,14 +79,19 @@ class FedEcado:
                 "truncation_error": steps.error,
                 "lu_hits": cache.hits - hits,
                 "lu_misses": cache.misses - misses,
+                "central_change": solution.change,
             },
         )
 
         def finish() -> FedEcadoState:
             F = state.F.copy()
-            before = [state.flows.get(client) for client in gathered.clients]
-            for client, flow in zip(gathered.clients, solution.flows(before, F), strict=True):
+            before, squares = (
+                [state.flows.get(client) for client in gathered.clients],
+                np.empty(len(gathered)),
+            )
+            for client, flow in zip(gathered.clients, solution.flows(before, F, squares), strict=True):
                 state.flows.put(client, flow)
+            report.flows.update(zip(gathered.clients, np.sqrt(squares / len(F)).tolist(), strict=True))
             basis.release()
             return replace(
                 state,

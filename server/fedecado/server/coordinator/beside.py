@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -24,14 +25,16 @@ class Beside:
         self._files = ThreadPoolExecutor(1, thread_name_prefix="files")
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
+        self.queued: Counter[str] = Counter()
+        """Jobs waiting or at work, by thread."""
 
     async def numerics(self, work: Callable[..., R], *arguments: Any) -> R:
         """Run work on long vectors, after what was asked for before."""
-        return await self._in(self._numerics, work, arguments)
+        return await self._in("numerics", self._numerics, work, arguments)
 
     async def files(self, work: Callable[..., R], *arguments: Any) -> R:
         """Run work that writes files, after what was asked for before."""
-        return await self._in(self._files, work, arguments)
+        return await self._in("files", self._files, work, arguments)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task; its failure is reported."""
@@ -62,8 +65,12 @@ class Beside:
         self._numerics.shutdown()
         self._files.shutdown()
 
-    async def _in(self, pool: ThreadPoolExecutor, work: Callable[..., R], arguments: Any) -> R:
-        return await asyncio.get_running_loop().run_in_executor(pool, partial(work, *arguments))
+    async def _in(self, name: str, pool: ThreadPoolExecutor, work: Callable[..., R], arguments: Any) -> R:
+        self.queued[name] += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, partial(work, *arguments))
+        finally:
+            self.queued[name] -= 1
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -15,7 +15,7 @@ from fedecado.common.errors import StoreError
 from fedecado.server.coordinator.beside import Beside
 from fedecado.server.federation import Result
 from fedecado.server.rounds import Event
-from fedecado.server.store import Capture, Store
+from fedecado.server.store import Capture, Flushed, Store
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +30,9 @@ CHECKPOINT_BYTES: Final = 1 << 30
 class Durable:
     """The run's store, or the lack of one."""
 
-    def __init__(self, beside: Beside) -> None:
+    def __init__(self, beside: Beside, flushed: Flushed | None = None) -> None:
         self.store: Store | None = None
-        self._beside = beside
+        self._beside, self._flushed = beside, flushed
         self._sequence = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._committing = self._checkpointing = False
@@ -41,6 +41,13 @@ class Durable:
     def open(self, store: Store) -> None:
         """From now on events go to this store."""
         self.store, self._sequence = store, store.durable
+        if self._flushed is not None:
+            store.tell_flushes(self._flushed)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for the disk."""
+        return len(self._waiting)
 
     def record(self, event: Event, result: Result | None) -> None:
         """Note an event that was handled; what is sent from here on follows from it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from fedecado.server.algorithms import Report
 from fedecado.server.federation import Result
+from fedecado.server.observe.observer import Window
 from fedecado.server.rounds import Target
 
 ROUNDS_KEPT = 10_000
@@ -86,14 +87,18 @@ class Journal:
     bytes_received: int = 0
     started: float = field(default_factory=time.time)
     round_opened: float = field(default_factory=time.time)
+    windows: tuple[Window, ...] = ()
+    """Of the latest round alone: those of all rounds would grow with rounds times clients."""
 
     @property
     def latest(self) -> Measurement | None:
         return self.measurements[-1] if self.measurements else None
 
-    def add_round(self, closed: ClosedRound, *, late: bool, stale: int) -> None:
+    def add_round(self, closed: ClosedRound, windows: tuple[Window, ...] = (), *, late: bool = False) -> None:
         """Remember a round; the next one opens now."""
+        stale = sum(window.behind > 0 for window in windows)
         self.rounds.append(replace(closed, late=late, stale=stale))
+        self.windows = windows
         self.round_opened = closed.closed
 
     def measurement(self, version: int) -> Measurement | None:

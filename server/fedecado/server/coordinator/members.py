@@ -1,6 +1,7 @@
 """Everyone who ever said hello to this run, for decisions and for people."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from fedecado.v1 import session_pb2 as pb
 
 if TYPE_CHECKING:
     from fedecado.server.coordinator.session import Session
+    from fedecado.server.observe.observer import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Member:
     last_round: int = 0
     last_window: float = 0.0
     last_seconds: float = 0.0
+    last_flow: float | None = None
+    """RMS of its flow I_i; none until it has one."""
     trouble: Trouble | None = None
 
     @property
@@ -74,6 +78,12 @@ class Members:
         if hello.HasField("curvature"):
             member.curvature = hello.curvature
         return member
+
+    def note_flows(self, windows: Iterable["Window"]) -> None:
+        """Remember how strong the flows of a closed round are."""
+        for window in windows:
+            if (member := self.by_id.get(window.worker)) is not None:
+                member.last_flow = window.flow
 
     def connected(self, *, trains: bool) -> list[Member]:
         """Members with a session, in order of their indices."""

@@ -8,13 +8,17 @@ from typing import Any
 
 from fedecado.server.coordinator.journal import ClosedRound, Journal, Measurement, summarise
 from fedecado.server.coordinator.members import Member, Members
+from fedecado.server.observe.observer import Window
 from fedecado.server.store import Closed
 from fedecado.v1 import session_pb2 as pb
 
 ROUNDS_STORED = 1_000
 """Closed rounds and measurements that a checkpoint carries for people."""
 
-_COUNTS = ("accepted", "refused", "failed", "last_round", "last_window", "last_seconds", "enrolled", "seen")
+_COUNTS = (
+    *("accepted", "refused", "failed", "enrolled", "seen"),
+    *("last_round", "last_window", "last_seconds", "last_flow"),
+)
 
 
 def dump_member(member: Member) -> dict[str, Any]:
@@ -52,7 +56,8 @@ def load_members(stored: list[dict[str, Any]] | None, notes: list[dict[str, Any]
         member = Member(hello.worker_id, index, hello.role, hello, entry["address"])
         member.curvature = entry["curvature"]
         for name in _COUNTS:
-            setattr(member, name, entry[name])
+            if name in entry:  # an older version may not have known it
+                setattr(member, name, entry[name])
         members.by_id[member.id] = member
     return members
 
@@ -66,6 +71,7 @@ def dump_journal(journal: Journal) -> dict[str, Any]:
         "accepted": journal.accepted,
         "refused": journal.refused,
         "started": journal.started,
+        "windows": [asdict(window) for window in journal.windows],
     }
 
 
@@ -80,6 +86,7 @@ def load_journal(
         journal.best = None if stored["best"] is None else Measurement(**stored["best"])
         journal.accepted, journal.refused = stored["accepted"], stored["refused"]
         journal.started = stored["started"]
+        journal.windows = tuple(Window(**entry) for entry in stored.get("windows", ()))
     for note in notes:
         if "measurement" in note:
             measurement = Measurement(**note["measurement"])

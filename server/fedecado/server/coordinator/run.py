@@ -65,7 +65,7 @@ from fedecado.server.rounds import (
     describe,
     timers,
 )
-from fedecado.server.store import Capture, Recovered, Store, counts
+from fedecado.server.store import Capture, Flush, Recovered, Store, counts
 from fedecado.v1 import session_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Run:
         self.engine, self.files = engine, files
         self.members, self.journal = Members(), Journal()
         self.beside = Beside(self._fail)
-        self.durable = Durable(self.beside)
+        self.durable = Durable(self.beside, self._flushed)
         self._judging = Judging(evaluate_every, self.journal, partial(self._save, "best"))
         self.observer: Observer = NoObserver()
         self.suggestions = Suggestions()
@@ -248,6 +248,7 @@ class Run:
         if measurement is not None:
             best = measurement is self.journal.best
             self.durable.note(note_measurement(measurement, best=best))
+            self.observer.measured(measurement)
             self.handle(Measured(measurement.version, measurement.metrics))
         self._judging.ask(member)
         self._maybe_finished()
@@ -431,9 +432,12 @@ class Run:
         self._part(federation)
         seconds = time.perf_counter() - began
         closed = summarise(number, federation.version, delivered, report, seconds, opened)
-        self.journal.add_round(closed, late=late, stale=sum(map(bool, behind)))
         told = zip(delivered, behind, strict=True)
-        windows = tuple(Window(client, result.time, lag) for (client, result), lag in told)
+        windows = tuple(
+            Window(client, result.time, lag, report.flows.get(client)) for (client, result), lag in told
+        )
+        self.journal.add_round(closed, windows, late=late)
+        self.members.note_flows(windows)
         self.observer.closed(self.journal.rounds[-1], windows)
         self.handle(Aggregated(report.rate))
         if self.stop_reason is not None:
@@ -483,6 +487,9 @@ class Run:
         metrics = {} if measured is None else measured.metrics
         seconds, saved = await self.beside.files(self.files.save, which, self.layout, state, version, metrics)
         self.observer.saved(seconds, failed=not saved)
+
+    def _flushed(self, what: Flush, seconds: float) -> None:
+        self.observer.flushed(what, seconds)  # whoever watches by then
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error

@@ -102,18 +102,26 @@ class Basis:
         over_columns(self.size, work)
         return result
 
-    def advance(self, coefficients: Floats, vectors: Sequence[Vector | None], total: Floats) -> list[Vector]:
+    def advance(
+        self,
+        coefficients: Floats,
+        vectors: Sequence[Vector | None],
+        total: Floats,
+        squares: Floats | None = None,
+    ) -> list[Vector]:
         """Each vector (None is zero) plus its combination of the rows, as new vectors.
 
         `total` is float64 and moves by the differences of the rounded results, so that it stays the
-        exact sum of what is stored however many rounds go by.
+        exact sum of what is stored however many rounds go by. `squares` receives the squared lengths of
+        the results, taken while they are in cache.
         """
         weights, rows = coefficients.astype(self.dtype), self.rows
         results: list[Vector] = [np.empty(self.size, self.dtype) for _ in vectors]
         widest = max(1024, 5 * BLOCK // max(10, len(results)))  # what is written between stays in cache
 
-        def work(stripe: slice) -> None:
+        def work(stripe: slice) -> Floats:
             change, exact = np.empty((len(results), widest), self.dtype), np.empty((len(results), widest))
+            lengths = np.zeros(len(results))
             for columns in blocks(stripe, widest):
                 width = columns.stop - columns.start
                 np.matmul(weights, rows[:, columns], out=change[:, :width])
@@ -124,9 +132,14 @@ class Basis:
                     else:
                         np.add(before[columns], change[i, :width], out=after)
                         np.subtract(after, before[columns], out=exact[i, :width], dtype=np.float64)
+                    if squares is not None:
+                        lengths[i] += np.dot(after, after)
                 total[columns] += exact[:, :width].sum(0)
+            return lengths
 
-        over_columns(self.size, work)
+        parts = over_columns(self.size, work)
+        if squares is not None:
+            np.sum(parts, axis=0, out=squares)
         return results
 
     def rms(self, coefficients: Floats) -> Floats:

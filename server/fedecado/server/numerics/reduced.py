@@ -48,9 +48,19 @@ class Solution:
         """The new central state."""
         return self.basis.combine(self.end.x_c, onto=x_c)
 
-    def flows(self, before: Sequence[Vector | None], F: Floats) -> list[Vector]:
-        """The new flow of each active client, with `F` brought up to date in place."""
-        return self.basis.advance(self.end.J, before, F)
+    def flows(
+        self, before: Sequence[Vector | None], F: Floats, squares: Floats | None = None
+    ) -> list[Vector]:
+        """The new flow of each active client, with `F` brought up to date in place.
+
+        `squares` receives their squared lengths.
+        """
+        return self.basis.advance(self.end.J, before, F, squares)
+
+    @property
+    def change(self) -> float:
+        """RMS of what the centre moves by."""
+        return float(self.basis.rms(self.end.x_c[None, :])[0])
 
     def require_room(self, flow_squares: Floats) -> None:
         """Raise if a result is too long to be squared, and so to take part in a later round.

@@ -3,17 +3,16 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
 from itertools import islice, takewhile
 from typing import Any, final
 
 from fedecado.server.coordinator.about import About
-from fedecado.server.coordinator.journal import ClosedRound, Measurement
+from fedecado.server.coordinator.journal import Measurement
 from fedecado.server.coordinator.run import Run
 from fedecado.server.numerics.options import Options
 from fedecado.server.observe.observer import Window
 from fedecado.server.observe.plain import Row
-from fedecado.server.observe.rows import measurement_row, round_row, run_row, worker_row
+from fedecado.server.observe.rows import measurement_row, round_row, run_row, windows_row, worker_row
 
 HISTORY = 2_000
 """Rounds that a browser gets when it opens the page."""
@@ -38,13 +37,7 @@ class LiveState:
         self._measurements: deque[Row] = deque(maxlen=HISTORY)
         self._newest: Measurement | None = None
         self._windows: Row | None = None
-        self._windows_told = True
-
-    def closed(self, closed: ClosedRound, windows: Sequence[Window]) -> None:
-        """Remember the windows of the latest round; older ones are not kept."""
-        clients = [[window.worker, window.time, window.behind] for window in windows]
-        self._windows = {"round": closed.number, "T": closed.window, "clients": clients}
-        self._windows_told = False
+        self._windows_of: tuple[Window, ...] = ()
 
     def snapshot(self) -> Row:
         """Everything."""
@@ -69,8 +62,9 @@ class LiveState:
         told = run_row(self._run, self._about, self._solver)
         if told != self._told:
             self._told = delta["run"] = told
-        if not self._windows_told:
-            self._windows_told, delta["windows"] = True, self._windows
+        if self._windows_of is not self._run.journal.windows:
+            self._windows_of = self._run.journal.windows
+            self._windows = delta["windows"] = windows_row(self._run.journal)
         return {name: part for name, part in delta.items() if part}
 
     async def _changed_workers(self) -> list[Row]:

@@ -6,28 +6,21 @@ unit, so its names end in `_time`, not in `_seconds`.
 """
 
 import math
-from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
 from typing import final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector
 
 from fedecado.server.coordinator.about import About
-from fedecado.server.coordinator.journal import ClosedRound
+from fedecado.server.coordinator.journal import ClosedRound, Measurement
 from fedecado.server.coordinator.run import Run
 from fedecado.server.observe.observer import Outcome, Window
 from fedecado.server.observe.plain import imbalance
-from fedecado.server.observe.rows import WorkerState, worker_state
-from fedecado.server.rounds.ledger import Phase
-
-QUALITIES = 20
-"""Metrics of the user's own that are passed on; names beyond these are left out."""
+from fedecado.server.observe.state_metrics import StateCollector
+from fedecado.server.store import Flush
 
 Buckets = tuple[float, ...]
 
@@ -60,16 +53,19 @@ class RunMetrics:
         self._windows = histogram("update_window_time", "Windows T_i, in simulated time.", _TIMES)
         self._saves = histogram("save_duration_seconds", "Writing a model.", _SECONDS)
         self._save_failures = counter("save_failures", "Models that could not be written.")
+        flushes = histogram("store_flush_duration_seconds", "Waiting for the disk.", _SECONDS, "what")
+        self._flushes = {what: flushes.labels(what) for what in get_args(Flush)}
         self._lag = histogram("event_loop_lag_seconds", "Worst lag in every half second.", _LAGS)
         self._solve = _Solve(registry)
-        registry.register(_State(run, about))
+        self.state = StateCollector(run, about)
+        registry.register(self.state)
         for collect in (ProcessCollector, PlatformCollector, GCCollector):
             collect(registry=registry)
 
     def updated(self, outcome: Outcome, reason: str = "") -> None:
         self._updates.labels(outcome, reason).inc()
 
-    def closed(self, closed: ClosedRound, windows: Iterable[Window]) -> None:
+    def closed(self, closed: ClosedRound, windows: tuple[Window, ...]) -> None:
         self._rounds["deadline" if closed.late else "target"].inc()
         seconds = max(0.0, closed.closed - closed.opened)
         self._round.observe(seconds)
@@ -78,7 +74,7 @@ class RunMetrics:
         for window in windows:
             self._windows.observe(window.time)
             self._staleness.observe(window.behind)
-        self._solve.closed(closed)
+        self._solve.closed(closed, windows)
 
     def discarded(self) -> None:
         self._rounds["discarded"].inc()
@@ -86,6 +82,12 @@ class RunMetrics:
     def saved(self, seconds: float, *, failed: bool) -> None:
         self._saves.observe(seconds)
         self._save_failures.inc(int(failed))
+
+    def measured(self, measurement: Measurement) -> None:
+        pass  # read from the journal when scraped
+
+    def flushed(self, what: Flush, seconds: float) -> None:
+        self._flushes[what].observe(seconds)
 
     def lagged(self, seconds: float) -> None:
         """The event loop was late by so much, at worst, since the last call."""
@@ -121,13 +123,17 @@ class _Solve:
             "shortest_step": gauge("solver_shortest_step_time", "Shortest dt of the latest round."),
             "step_level": gauge("solver_step_level", "m: the next step is T / 2^m."),
             "truncation_error": gauge("solver_truncation_error", "Largest error of an accepted step."),
+            "central_change": gauge("central_change", "RMS of what the latest round moved x_c by."),
         }
         self._window = gauge("round_window_time", "T: the longest window of the latest round.")
+        self._spread = gauge("round_window_spread_ratio", "Longest T_i over the shortest, latest round.")
         self._rate = gauge("central_rate", "RMS of dx_c/dt after the latest round.")
         self._imbalance = gauge("flow_imbalance", "RMS of the sum of all flows; 0 at rest.")
 
-    def closed(self, closed: ClosedRound) -> None:
+    def closed(self, closed: ClosedRound, windows: tuple[Window, ...]) -> None:
         self._window.set(closed.window)
+        times = [window.time for window in windows]
+        self._spread.set(max(times) / min(times) if times else math.nan)
         self._rate.set(closed.rate)
         for name, counter in self._counters.items():
             counter.inc(closed.details.get(name, 0))
@@ -135,77 +141,3 @@ class _Solve:
             gauge.set(closed.details.get(name, math.nan))
         balance = imbalance(closed.rate, closed.details)
         self._imbalance.set(math.nan if balance is None else balance)
-
-
-@final
-class _State(Collector):
-    """What the run is at the moment of a scrape."""
-
-    def __init__(self, run: Run, about: About) -> None:
-        self._run, self._about = run, about
-
-    def collect(self) -> Iterator[Metric]:
-        run, journal = self._run, self._run.journal
-        about = GaugeMetricFamily(
-            "fedecado_run_info",
-            "1, with what is known about the run.",
-            labels=["run", "algorithm", "mode", "version"],
-        )
-        about.add_metric(
-            [self._about.name, self._about.algorithm, run.engine.rules.mode, self._about.software], 1
-        )
-        yield about
-        for name, words, value in (
-            ("model_version", "Newest version of the model.", run.engine.version),
-            ("model_parameters", "Trainable parameters.", 0 if run.layout is None else run.layout.parameters),
-            ("start_time_seconds", "When the run started, since the epoch.", journal.started),
-            (
-                "round_opened_time_seconds",
-                "When the open round opened, since the epoch.",
-                journal.round_opened,
-            ),
-            ("paused", "1 while the run is paused.", run.engine.paused),
-            ("finished", "1 once the run is over.", run.engine.finished is not None),
-        ):
-            yield GaugeMetricFamily(f"fedecado_{name}", words, value=float(value))
-        if run.federation is not None:
-            yield GaugeMetricFamily(
-                "fedecado_simulated_time", "Sum of the windows T so far.", value=run.federation.simulated_time
-            )
-        yield CounterMetricFamily("fedecado_sent_bytes", "Models and flows sent.", value=journal.bytes_sent)
-        yield CounterMetricFamily(
-            "fedecado_received_bytes", "Updates received.", value=journal.bytes_received
-        )
-        yield from self._people()
-        yield self._tasks()
-        yield self._quality()
-
-    def _people(self) -> Iterator[Metric]:
-        members = self._run.members.by_id.values()
-        tally = Tally((member.trains, worker_state(self._run, member)) for member in members)
-        workers = GaugeMetricFamily(
-            "fedecado_workers", "Workers by role and state.", labels=["role", "state"]
-        )
-        for trains, role in ((True, "trainer"), (False, "evaluator")):
-            for state in get_args(WorkerState):
-                workers.add_metric([role, state], tally[trains, state])
-        yield workers
-        queued = [member.session.queued for member in members if member.session is not None]
-        yield GaugeMetricFamily("fedecado_outbox_parcels", "Parcels waiting to be sent.", value=sum(queued))
-        yield GaugeMetricFamily(
-            "fedecado_outbox_parcels_max", "Parcels in the fullest outbox.", value=max(queued, default=0)
-        )
-
-    def _tasks(self) -> Metric:
-        tally = Tally(task.phase for task in self._run.engine.tasks.values())
-        tasks = GaugeMetricFamily("fedecado_tasks", "Open tasks by phase.", labels=["phase"])
-        for phase in get_args(Phase):
-            tasks.add_metric([phase], tally[phase])
-        return tasks
-
-    def _quality(self) -> Metric:
-        quality = GaugeMetricFamily("fedecado_quality", "Latest value of each metric.", labels=["metric"])
-        latest = self._run.journal.latest
-        for name, value in list({} if latest is None else latest.metrics.items())[:QUALITIES]:
-            quality.add_metric([name], value)
-        return quality

@@ -7,15 +7,17 @@ from contextlib import suppress
 from typing import final
 
 from fedecado.server.coordinator.about import About
-from fedecado.server.coordinator.journal import ClosedRound
+from fedecado.server.coordinator.journal import ClosedRound, Measurement
 from fedecado.server.coordinator.lag import LagMeter
 from fedecado.server.coordinator.run import Run
 from fedecado.server.numerics.options import Options
+from fedecado.server.observe.disk import measure
 from fedecado.server.observe.events import Feed
 from fedecado.server.observe.http import Site
 from fedecado.server.observe.live import LiveState
 from fedecado.server.observe.metrics import RunMetrics
 from fedecado.server.observe.observer import Outcome, Window
+from fedecado.server.store import Flush
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +25,8 @@ TICK_SECONDS = 0.5
 """Least time between two deltas."""
 SHARE = 0.1
 """The most of the event loop's time that looking at the run may take."""
+DISK_SECONDS = 15.0
+"""Time between two looks at how much room the run takes."""
 HEARTBEAT_SECONDS = 5.0
 """A browser is told the time this often even when nothing happens."""
 
@@ -37,7 +41,7 @@ class Observatory:
         self._metrics = RunMetrics(run, about)
         self.feed = Feed(self._live.snapshot)
         self._site = Site(self.feed, self._live.snapshot, prepare=self._tell, scrape=self._metrics.scrape)
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._published = 0.0
 
     @property
@@ -48,19 +52,19 @@ class Observatory:
         """Serve, and watch from now on."""
         await self._site.start(bind)
         self._run.observer = self
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = [asyncio.create_task(work) for work in (self._watch(), self._weigh())]
         log.info("dashboard on %s, metrics on %s/metrics", self.url, self.url)
         if not self._site.private:
             log.warning("anyone who can reach %s can read about the run; it asks for no password", bind)
 
     async def close(self) -> None:
         """Show how it ended, and stop. Idempotent."""
-        if self._watching is None:
+        if not self._watching:
             return
-        self._watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._watching
-        self._watching = None
+        watching, self._watching = self._watching, []
+        for task in watching:
+            task.cancel()
+        await asyncio.wait(watching)
         await self._tell()
         await self._site.close()
 
@@ -69,13 +73,27 @@ class Observatory:
 
     def closed(self, closed: ClosedRound, windows: tuple[Window, ...]) -> None:
         self._metrics.closed(closed, windows)
-        self._live.closed(closed, windows)
+
+    def measured(self, measurement: Measurement) -> None:
+        self._metrics.measured(measurement)
 
     def discarded(self) -> None:
         self._metrics.discarded()
 
     def saved(self, seconds: float, *, failed: bool) -> None:
         self._metrics.saved(seconds, failed=failed)
+
+    def flushed(self, what: Flush, seconds: float) -> None:
+        self._metrics.flushed(what, seconds)
+
+    async def _weigh(self) -> None:
+        """Look at the disk now and then: a scrape must not wait for it."""
+        while True:
+            with suppress(OSError):
+                found = await asyncio.to_thread(measure, self._run.files.folder)
+                if found is not None:
+                    self._metrics.state.store_bytes, self._metrics.state.free_bytes = found
+            await asyncio.sleep(DISK_SECONDS)
 
     async def _watch(self) -> None:
         """Look at the run again and again: most of what the page shows is state, not events."""

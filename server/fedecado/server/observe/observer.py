@@ -1,10 +1,12 @@
 """What a run tells those who watch it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, final
 
 if TYPE_CHECKING:
-    from fedecado.server.coordinator.journal import ClosedRound
+    from fedecado.server.coordinator.journal import ClosedRound, Measurement
+    from fedecado.server.store import Flush
 
 Outcome = Literal["accepted", "duplicate", "refused", "failed"]
 
@@ -18,6 +20,8 @@ class Window:
     """T_i."""
     behind: int
     """How many versions before the newest one it started."""
+    flow: float | None = None
+    """RMS of the client's new flow I_i; none for algorithms without flows."""
 
 
 class Observer(Protocol):
@@ -32,8 +36,14 @@ class Observer(Protocol):
     def discarded(self) -> None:
         """A round could not be aggregated."""
 
+    def measured(self, measurement: "Measurement") -> None:
+        """A version is evaluated."""
+
     def saved(self, seconds: float, *, failed: bool) -> None:
         """A model was written to disk, or could not be."""
+
+    def flushed(self, what: "Flush", seconds: float) -> None:
+        """The store waited for the disk. Called from any thread."""
 
 
 @final
@@ -43,4 +53,38 @@ class NoObserver:
     def updated(self, outcome: Outcome, reason: str = "") -> None: ...
     def closed(self, closed: "ClosedRound", windows: tuple[Window, ...]) -> None: ...
     def discarded(self) -> None: ...
+    def measured(self, measurement: "Measurement") -> None: ...
     def saved(self, seconds: float, *, failed: bool) -> None: ...
+    def flushed(self, what: "Flush", seconds: float) -> None: ...
+
+
+@final
+class Several:
+    """All of these watch."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def updated(self, outcome: Outcome, reason: str = "") -> None:
+        for observer in self._observers:
+            observer.updated(outcome, reason)
+
+    def closed(self, closed: "ClosedRound", windows: tuple[Window, ...]) -> None:
+        for observer in self._observers:
+            observer.closed(closed, windows)
+
+    def discarded(self) -> None:
+        for observer in self._observers:
+            observer.discarded()
+
+    def measured(self, measurement: "Measurement") -> None:
+        for observer in self._observers:
+            observer.measured(measurement)
+
+    def saved(self, seconds: float, *, failed: bool) -> None:
+        for observer in self._observers:
+            observer.saved(seconds, failed=failed)
+
+    def flushed(self, what: "Flush", seconds: float) -> None:
+        for observer in self._observers:
+            observer.flushed(what, seconds)

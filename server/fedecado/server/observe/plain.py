@@ -15,6 +15,7 @@ DETAILS = (
     "floored_steps",
     "lu_hits",
     "lu_misses",
+    "central_change",
 )
 """What a central solve reports and a round's row shows."""
 

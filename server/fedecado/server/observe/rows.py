@@ -3,7 +3,7 @@
 from typing import Literal
 
 from fedecado.server.coordinator.about import About
-from fedecado.server.coordinator.journal import ClosedRound, Measurement
+from fedecado.server.coordinator.journal import ClosedRound, Journal, Measurement
 from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.run import Run
 from fedecado.server.coordinator.views import status_of
@@ -68,6 +68,15 @@ def round_row(closed: ClosedRound, time: float, started: float) -> Row:
     }
 
 
+def windows_row(journal: Journal) -> Row | None:
+    """The latest round's windows: worker, T_i, versions behind, RMS of its flow."""
+    if not journal.windows or not journal.rounds:
+        return None
+    last = journal.rounds[-1]
+    clients = [[w.worker, w.time, w.behind, finite(w.flow)] for w in journal.windows]
+    return {"round": last.number, "T": last.window, "clients": clients}
+
+
 def measurement_row(measurement: Measurement) -> Row:
     """The metrics of a version."""
     return {
@@ -99,6 +108,7 @@ def worker_row(run: Run, member: Member) -> Row:
         "device": member.hello.device,
         "samples": member.hello.samples,
         "window": finite(member.last_window) or None,
+        "flow": finite(member.last_flow),
         "behind": None if task is None else run.engine.version - task.version,
         "done": round(progress.steps_done / progress.steps_total, 2)
         if progress is not None and progress.steps_total

@@ -12,6 +12,7 @@ from fedecado.server.store.recipe import Recipe
 from fedecado.server.store.replay import Closed, Driver, close, counts
 from fedecado.server.store.retention import Retention
 from fedecado.server.store.store import Capture, Store
+from fedecado.server.store.vault import Flush, Flushed
 from fedecado.server.store.vectors import FileVectors
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "Closed",
     "Driver",
     "FileVectors",
+    "Flush",
+    "Flushed",
     "Held",
     "Kept",
     "Listing",

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, final
@@ -30,7 +31,7 @@ from fedecado.server.store.recipe import Recipe
 from fedecado.server.store.retention import Retention
 from fedecado.server.store.schema import transaction
 from fedecado.server.store.trouble import explained
-from fedecado.server.store.vault import Place, Vault
+from fedecado.server.store.vault import Flushed, Place, Vault, timed
 from fedecado.server.store.vectors import FileVectors
 
 NOTE, RECIPE = "note", "recipe"
@@ -167,11 +168,19 @@ class Store:
                         del self._unsaved[client]
             self._opened.vault.remove(files)
 
+    def tell_flushes(self, flushed: Flushed) -> None:
+        """From now on tell how long the disk takes."""
+        self._opened.vault.flushed = flushed
+
     def close(self) -> None:
         """Leave the folder; what was not committed is lost. Idempotent."""
         with self._writing:
             self._opened.connection.close()
             self._opened.lock.close()
+
+    def _timed(self) -> AbstractContextManager[None]:
+        """Around a transaction: nearly all of its time is the flush at its end."""
+        return timed(self._opened.vault.flushed, "database")
 
     def _append(self, row: _Row) -> int:
         with self._appending:
@@ -192,7 +201,7 @@ class Store:
         if any(place.file is not None for place in places):
             self._opened.vault.sync_folder()
         point("journal.before-commit")
-        with explained(f"write the journal of {self.folder}"), transaction(connection):
+        with explained(f"write the journal of {self.folder}"), self._timed(), transaction(connection):
             numbers = dict(zip(map(id, with_vector), records.add_vectors(connection, places), strict=True))
             stored = [(row.kind, row.payload, numbers.get(id(row))) for row in rows]
             records.add_events(connection, first, stored)
@@ -221,7 +230,7 @@ class Store:
             raise StoreError(f"updates of tasks {sorted(missing)} count but were not appended to the journal")
         updates = {task: self._updates[task] for task in head.updates}
         point("checkpoint.before-flip")
-        with explained(f"write a checkpoint of {self.folder}"), transaction(connection):
+        with explained(f"write a checkpoint of {self.folder}"), self._timed(), transaction(connection):
             fresh = dict(zip(versions, records.add_vectors(connection, versions.values()), strict=True))
             numbers = {version: (self._versions | fresh)[version] for version in capture.versions}
             placed = records.add_vectors(connection, algorithm.values())

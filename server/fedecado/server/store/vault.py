@@ -7,12 +7,14 @@ database's own transaction. Vectors that become durable together share one file 
 import itertools
 import mmap
 import os
+import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -30,6 +32,11 @@ ASIDE: Final = ".part"
 _PIECE: Final = 4 << 20
 _SYNC_THREADS: Final = 8
 """Flushes under way at once: a file system joins them, one after the other each would wait its turn."""
+
+
+Flush = Literal["file", "folder", "database"]
+Flushed = Callable[[Flush, float], None]
+"""Told, in any thread, what was flushed and how many seconds that took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,7 @@ class Vault:
 
     def __init__(self, folder: Path, inline_bytes: int = INLINE_BYTES) -> None:
         self.folder, self.inline_bytes = folder, inline_bytes
+        self.flushed: Flushed = lambda what, seconds: None
         used = (name.partition(".")[0].rpartition("-")[2] for name in self.names())
         self._numbers = itertools.count(1 + max((int(n, 16) for n in used if _is_hex(n)), default=0))
 
@@ -164,7 +172,8 @@ class Vault:
                         start += len(data)
                         point("vectors.half-written")
                     point("vectors.written")
-                    os.fsync(descriptor)
+                    with timed(self.flushed, "file"):
+                        os.fsync(descriptor)
                 point("vectors.synced")
                 aside.rename(path)
             except OSError:
@@ -178,7 +187,8 @@ class Vault:
         with explained(f"flush {path}"):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                os.fsync(descriptor)
+                with timed(self.flushed, "file" if name else "folder"):
+                    os.fsync(descriptor)
             finally:
                 os.close(descriptor)
 
@@ -187,6 +197,14 @@ class Vault:
 
     def _path(self, place: Place) -> Path:
         return self.folder / str(place.file)
+
+
+@contextmanager
+def timed(flushed: Flushed, what: Flush) -> Iterator[None]:
+    """Tell how long a flush took, if it came to its end."""
+    began = time.perf_counter()
+    yield
+    flushed(what, time.perf_counter() - began)
 
 
 class _created:  # noqa: N801 - reads as the context it is
