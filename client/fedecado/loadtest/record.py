@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, final
 
 from fedecado.loadtest.tally import LATENCIES, Tally
-from fedecado.loadtest.watching import Sight
+from fedecado.loadtest.watching import Sight, Vitals
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
 COUNTED: Final = ("accepted", "duplicate", "refused", "cancelled", "welcomes", "cuts", "deaths", "finished")
@@ -138,7 +138,7 @@ class Sampler:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._time = self._generator_cpu = 0.0
-        self._coordinator_cpu: float | None = None
+        self._vitals: Vitals | None = None
 
     def add(self, now: float, tallies: tuple[Tally, Tally], sight: Sight, at: "At") -> Second:
         """Sample, `now` seconds after the first worker was sent."""
@@ -155,7 +155,7 @@ class Sampler:
             push_p99=_quantile(honest, "push", 0.99),
             assign_p99=_quantile(honest, "assign", 0.99),
             rounds=sight.rounds,
-            cpu=self._cores(sight, span),
+            cpu=self._cores(sight.vitals),
             rss=None if sight.vitals is None else sight.vitals.rss,
             anonymous=None if sight.vitals is None else sight.vitals.anonymous,
             generator_cpu=(at.generator_cpu - self._generator_cpu) / span,
@@ -175,12 +175,11 @@ class Sampler:
         self._record.errors.merge(Tally(errors=honest.errors))
         self._record.bad.merge(bad)
 
-    def _cores(self, sight: Sight, span: float) -> float | None:
-        before, self._coordinator_cpu = self._coordinator_cpu, None
-        if sight.vitals is None:
+    def _cores(self, now: Vitals | None) -> float | None:
+        before, self._vitals = self._vitals, now
+        if before is None or now is None or now.at <= before.at:
             return None
-        self._coordinator_cpu = sight.vitals.cpu
-        return None if before is None else (sight.vitals.cpu - before) / span
+        return (now.cpu - before.cpu) / (now.at - before.at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Nothing here may fail the test: what cannot be read is left out of the report.
 
 import asyncio
 import os
+import time
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ import grpc
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import TlsFiles
 from fedecado.common.transport import open_async_channel
-from fedecado.v1.admin_pb2 import StatusRequest
+from fedecado.v1.admin_pb2 import RunStatus, StatusRequest
 from fedecado.v1.admin_pb2_grpc import AdminServiceStub
 
 _STATUS_SECONDS: Final = 10.0
+_STATUS_PAUSE: Final = 0.5
 _METRICS_SECONDS: Final = 5.0
 _METRICS_BYTES: Final = 1 << 22
 
@@ -29,6 +31,8 @@ _METRICS_BYTES: Final = 1 << 22
 class Vitals:
     """A process at a moment: processor seconds so far, bytes resident, and those that no file backs."""
 
+    at: float
+    """On the monotonic clock."""
     cpu: float
     rss: int
     anonymous: int | None = None
@@ -51,26 +55,39 @@ class Watch:
     def __init__(
         self, target: str, tls: TlsFiles | None, *, pid: int | None = None, metrics: str | None = None
     ) -> None:
+        self._status: RunStatus | None = None
+        self._asking: asyncio.Task[None] | None = None
         self._channel = open_async_channel(target, Timeouts(), tls)
         self._admin = AdminServiceStub(self._channel)
         self._pid, self._metrics = pid, metrics
 
     async def __aenter__(self) -> Self:
+        self._asking = asyncio.create_task(self._ask())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
         await self._channel.close()
 
     async def look(self) -> Sight:
-        """How it is now."""
-        vitals = await self._vitals()
-        try:
-            status = (await self._admin.Status(StatusRequest(), timeout=_STATUS_SECONDS)).status
-        except grpc.aio.AioRpcError:
+        """How it is now; what it says of itself may be a little older if it is slow to answer."""
+        vitals, status = await self._vitals(), self._status
+        if status is None:
             return Sight(vitals=vitals)
         return Sight(status.rounds_closed, status.updates_accepted, status.updates_refused, vitals)
+
+    async def _ask(self) -> None:
+        """Ask for the status all the time: samples must not wait for a coordinator under load."""
+        while True:
+            try:
+                answer = await self._admin.Status(StatusRequest(), timeout=_STATUS_SECONDS)
+                self._status = answer.status
+            except grpc.aio.AioRpcError:
+                self._status = None
+            await asyncio.sleep(_STATUS_PAUSE)
 
     async def _vitals(self) -> Vitals | None:
         if self._pid is not None:
@@ -93,7 +110,7 @@ def of_process(pid: int) -> Vitals | None:
     for name in sizes:
         with suppress(IndexError, ValueError):
             sizes[name] = 1024 * int(status.partition(f"\n{name}:")[2].split(maxsplit=1)[0])
-    return Vitals(cpu, sizes["VmRSS"], sizes["RssAnon"])
+    return Vitals(time.monotonic(), cpu, sizes["VmRSS"], sizes["RssAnon"])
 
 
 def _scrape(url: str) -> Vitals | None:
@@ -114,4 +131,5 @@ def of_metrics(text: str) -> Vitals | None:
                 found[name] = float(value.split()[0])
     if len(found) < 2:
         return None
-    return Vitals(found["process_cpu_seconds_total"], int(found["process_resident_memory_bytes"]))
+    rss = int(found["process_resident_memory_bytes"])
+    return Vitals(time.monotonic(), found["process_cpu_seconds_total"], rss)
