@@ -6,9 +6,9 @@ grpc.aio drops what a client's deserializer raises, so messages are parsed here 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 import grpc
 
@@ -26,6 +26,12 @@ logger = logging.getLogger(__name__)
 _METHOD: Final = "/fedecado.v1.SessionService/Session"
 
 Call = Any  # grpc.aio.StreamStreamCall; its stubs do not know a method without a deserializer
+
+
+class Streams(Protocol):
+    """Where new streams to a coordinator come from."""
+
+    def stream(self) -> AbstractAsyncContextManager[Call]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class Connection:
             return
         self._outbox.put_nowait(item)
 
-    async def run(self, address: Address) -> Ending:
+    async def run(self, address: Streams) -> Ending:
         """Talk until either side ends it or the line breaks."""
         reason = "the coordinator closed the stream"
         try:

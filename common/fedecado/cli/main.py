@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "coordinator": ("fedecado.cli.coordinator", "Coordinate a run"),
     "simulate": ("fedecado.cli.simulate", "Run a federation in one process on a virtual clock"),
     "worker": ("fedecado.cli.worker", "Train on this machine's data for a coordinator"),
+    "loadtest": ("fedecado.cli.loadtest", "Put a coordinator under load with many simulated workers"),
     "config": ("fedecado.cli.config", "Show the effective configuration and where each value comes from"),
     "status": ("fedecado.cli.status", "Show where a run stands and what it waits for"),
     "dashboard": ("fedecado.cli.dashboard", "Look at a run that is over in a browser"),

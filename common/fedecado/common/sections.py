@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from fedecado.common.errors import ConfigError
+from fedecado.common.load_section import LoadSection
 from fedecado.common.names import AlgorithmName
 from fedecado.common.settings import Section, Settings
 from fedecado.common.target import Target
@@ -435,6 +436,7 @@ class Everything(Settings):
     fleet: FleetSection = FleetSection()
     simulate: SimulateSection = SimulateSection()
     up: UpSection = UpSection()
+    loadtest: LoadSection = LoadSection()
     coordinator: CoordinatorSection = CoordinatorSection()
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()

@@ -74,7 +74,7 @@ SAVE_SECONDS = 10.0
 """Least time between two writes of the last model while rounds go on."""
 
 LIGHT_BYTES = 1 << 18
-"""Vectors up to this size are worked on in the loop: handing them to a thread costs more."""
+"""Vectors of up to this size together are worked on in the loop: handing them to a thread costs more."""
 
 R = TypeVar("R")
 
@@ -116,6 +116,8 @@ class Run:
         self._aggregating = False
         self._leaving: list[str] = []
         """Clients to forget when the round that is being computed is done."""
+        self._absorbing = False
+        """Whether the numerics thread has begun with the open round, and so must finish it."""
         self.stop_reason: str | None = None
         """Why the run ends when the open round has closed."""
         self._saved = time.monotonic()
@@ -397,7 +399,8 @@ class Run:
         self.observer.updated("accepted")
         member.accepted, member.last_round, member.progress = member.accepted + 1, self.engine.round, None
         self.durable.send(lambda: acknowledge(member, task, pb.Acknowledge.OUTCOME_ACCEPTED))
-        if self.engine.open and not self._light:
+        if self.engine.open and not self._light(len(self.engine.ready)):
+            self._absorbing = True
             self.beside.spawn(self.beside.numerics(self.federation.absorb, tuple(self.engine.ready)))
 
     def _refuse(
@@ -416,11 +419,12 @@ class Run:
         if federation is None:
             raise RoundError(f"round {number} closed without a model")
         opened, late = self.journal.round_opened, self.engine.late
+        light, self._absorbing = self._light(len(tasks)) and not self._absorbing, False
         behind = [self.engine.version - self.engine.tasks[task].version for task in tasks]
         try:
-            await self._heavy(federation.aggregate, tasks, enrolled)
+            await self._heavy(federation.aggregate, tasks, enrolled, light=light)
             delivered = federation.results(tasks)
-            report = await self._heavy(federation.commit, tasks)
+            report = await self._heavy(federation.commit, tasks, light=light)
         except NumericsError as error:
             log.error("round %d could not be aggregated and is dropped: %s", number, error)
             federation.discard(tasks)
@@ -469,13 +473,13 @@ class Run:
         await self.durable.close(self._capture if quiet else None)
         self.beside.close()
 
-    @property
-    def _light(self) -> bool:
-        return self.layout is None or self.layout.nbytes <= LIGHT_BYTES
+    def _light(self, vectors: int) -> bool:
+        return self.layout is None or vectors * self.layout.nbytes <= LIGHT_BYTES
 
-    async def _heavy(self, work: Callable[..., R], *arguments: Any) -> R:
-        """Work on vectors: beside the loop unless they are short."""
-        return work(*arguments) if self._light else await self.beside.numerics(work, *arguments)
+    async def _heavy(self, work: Callable[..., R], *arguments: Any, light: bool | None = None) -> R:
+        """Work on vectors: beside the loop unless it is light, as that on one short vector is."""
+        light = self._light(1) if light is None else light
+        return work(*arguments) if light else await self.beside.numerics(work, *arguments)
 
     def _save(self, which: str, version: int, state: Vector) -> None:
         self.beside.spawn(self._write(which, version, state))

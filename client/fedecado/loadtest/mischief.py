@@ -1,0 +1,42 @@
+"""What bad actors do to the messages they send."""
+
+import asyncio
+from typing import final
+
+from fedecado.loadtest.plan import Mischief
+from fedecado.v1.session_pb2 import WorkerMessage
+
+_GARBAGE = b"\xff" * 16
+"""No protobuf: an unfinished tag."""
+
+
+@final
+class Spoiler:
+    """Changes messages on their way out; honest workers have one that does nothing."""
+
+    def __init__(self, mischief: Mischief | None) -> None:
+        self._mischief = mischief
+        self._damaged = 0
+        self._task = 0
+
+    async def spoil(self, message: WorkerMessage | bytes) -> WorkerMessage | bytes:
+        """The message to send instead; waits as long as it is let where an upload is to hang."""
+        if self._mischief is None:
+            return message
+        if isinstance(message, WorkerMessage):
+            if message.WhichOneof("content") == "update":
+                self._task = message.update.task_id
+                if self._mischief == "garbage":
+                    return _GARBAGE
+        elif self._task:
+            return await self._spoil_chunk(message)
+        return message
+
+    async def _spoil_chunk(self, chunk: bytes) -> bytes:
+        if self._mischief == "stalling":
+            await asyncio.Event().wait()  # the connection's own limit ends this
+        if self._mischief == "damaged" and self._damaged != self._task:
+            # Once per task: a damaged update is sent again, and may then pass.
+            self._damaged = self._task
+            return chunk[:-4] + bytes(4)
+        return chunk
