@@ -86,6 +86,8 @@ class Journal:
     bytes_received: int = 0
     started: float = field(default_factory=time.time)
     round_opened: float = field(default_factory=time.time)
+    first_version: int = 0
+    """The one the run began with; not 0 if that was another run's."""
 
     @property
     def latest(self) -> Measurement | None:
