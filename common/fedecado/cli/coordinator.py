@@ -28,6 +28,7 @@ from fedecado.common.sections import (
     RoundsSection,
     RunSection,
     SolverSection,
+    StoreSection,
 )
 from fedecado.common.settings import Loaded, Settings
 from fedecado.common.timeouts import Timeouts
@@ -39,6 +40,7 @@ class CoordinatorSettings(Settings):
 
     run: RunSection = RunSection()
     coordinator: CoordinatorSection = CoordinatorSection()
+    store: StoreSection = StoreSection()
     rounds: RoundsSection = RoundsSection()
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
@@ -65,6 +67,10 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
     network, chosen = settings.network, settings.coordinator
     tls = network.tls()
     require_safe_bind(chosen.bind, tls, insecure=network.insecure)
+    if chosen.snapshot is not None and not chosen.durable:
+        raise ConfigError("--from-snapshot begins a run that is kept; leave --no-coordinator-durable out")
+    if chosen.snapshot is not None and chosen.initial is not None:
+        raise ConfigError("--from-snapshot and --initial both bring a model; give one of them")
     folder = settings.run.directory / settings.run.name
     if chosen.fresh:
         set_aside(folder)
@@ -74,6 +80,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         algorithm=settings.run.algorithm,
         bind=chosen.bind,
         initial=chosen.initial,
+        snapshot=chosen.snapshot,
         evaluate_every=settings.rounds.evaluate_every,
         linger=chosen.linger,
         tls=tls,
@@ -81,6 +88,8 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
             chosen.hint_rate, chosen.hint_epochs, chosen.hint_batch_size, chosen.sensitivity_every
         ),
         recipe=partial(configure.recipe, settings) if chosen.durable else None,
+        retention=configure.retention(settings.store),
+        checkpoint_seconds=settings.store.checkpoint_seconds,
         observe=settings.observe.bind,
     )
 

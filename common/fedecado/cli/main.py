@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dashboard": ("fedecado.cli.dashboard", "Look at a run that is over in a browser"),
     "model": ("fedecado.cli.model", "Download a run's model, or look into a model file"),
     "store": ("fedecado.cli.store", "Check, list, clean or export the folder of a run"),
+    "replay": ("fedecado.cli.replay", "Execute a run again from its record and find the first difference"),
     "pause": ("fedecado.cli.pause", "Pause a run"),
     "resume": ("fedecado.cli.resume", "Go on with a paused run"),
     "stop": ("fedecado.cli.stop", "End a run"),

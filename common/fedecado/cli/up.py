@@ -37,6 +37,7 @@ from fedecado.common.sections import (
     RoundsSection,
     RunSection,
     SolverSection,
+    StoreSection,
     TaskSection,
     TrainingSection,
     UpSection,
@@ -66,6 +67,7 @@ class UpSettings(Settings):
     algorithm: AlgorithmSection = AlgorithmSection()
     training: TrainingSection = TrainingSection()
     coordinator: CoordinatorSection = CoordinatorSection(bind="127.0.0.1:0")
+    store: StoreSection = StoreSection()
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
     observe: ObserveSection = ObserveSection()

@@ -247,6 +247,11 @@ class CoordinatorSection(Section):
         True,
         description="Keep the run's state in its folder, so that it goes on after a crash.",
     )
+    snapshot: Path | None = Field(
+        None,
+        description="Begin where a snapshot stood (fedecado store export): its model, flows and clients.",
+        json_schema_extra={"metavar": "DIR", "flag": "--from-snapshot"},
+    )
     fresh: bool = Field(
         False,
         description="Set an earlier run of this name aside, instead of going on with it.",
@@ -264,6 +269,28 @@ class CoordinatorSection(Section):
         ge=0,
         description="Seconds to go on serving the finished model; none is for ever.",
         json_schema_extra={"metavar": "SECONDS", "flag": "--linger"},
+    )
+
+
+class StoreSection(Section):
+    """What a coordinator keeps in the run's folder, and how much of it."""
+
+    keep_last: int = Field(2, ge=1, description="Models of the newest checkpoints to keep.")
+    keep_every: int = Field(
+        0, ge=0, description="Keep one older model of every so many versions, too; 0 keeps none."
+    )
+    keep_most: int = Field(20, ge=0, description="So many of those at most; the oldest go first.")
+    record: bool = Field(
+        False, description="Keep every update, so that fedecado replay can compute the whole run again."
+    )
+    record_gigabytes: float = Field(
+        10.0, gt=0, description="Size of those updates at which the record begins anew."
+    )
+    checkpoint_seconds: float = Field(
+        30.0,
+        ge=0,
+        description="Least time between checkpoints; a restart replays what came after the last one.",
+        json_schema_extra={"metavar": "SECONDS"},
     )
 
 
@@ -438,6 +465,7 @@ class Everything(Settings):
     up: UpSection = UpSection()
     loadtest: LoadSection = LoadSection()
     coordinator: CoordinatorSection = CoordinatorSection()
+    store: StoreSection = StoreSection()
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
     observe: ObserveSection = ObserveSection()

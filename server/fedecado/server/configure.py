@@ -3,10 +3,10 @@
 from typing import Any, Protocol
 
 from fedecado.common.layout import Layout
-from fedecado.common.sections import AlgorithmSection, RoundsSection, RunSection, SolverSection
+from fedecado.common.sections import AlgorithmSection, RoundsSection, RunSection, SolverSection, StoreSection
 from fedecado.server.algorithms import Algorithm, Options, make_algorithm
 from fedecado.server.rounds import Rules, Target
-from fedecado.server.store import Recipe
+from fedecado.server.store import Recipe, Retention
 
 
 def rules(rounds: RoundsSection, seed: int) -> Rules:
@@ -25,6 +25,17 @@ def rules(rounds: RoundsSection, seed: int) -> Rules:
         target=None if rounds.target_metric is None else Target.parse(rounds.target_metric),
         rest_tolerance=rounds.rest_tolerance,
         seed=seed,
+    )
+
+
+def retention(store: StoreSection) -> Retention:
+    """What stays in a run's folder."""
+    return Retention(
+        last=store.keep_last,
+        every=store.keep_every,
+        most=store.keep_most,
+        inputs=store.record,
+        inputs_bytes=int(store.record_gigabytes * 1e9),
     )
 
 

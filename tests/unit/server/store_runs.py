@@ -13,6 +13,7 @@ from fedecado.common.layout import Entry, Layout
 from fedecado.server.algorithms import AlgorithmName, MemoryVectors
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import (
+    Aggregated,
     Assign,
     Banned,
     Cancel,
@@ -145,8 +146,11 @@ def uninterrupted(made: Recipe, seed: int, events: int) -> World:
 def play(run: Recovered, steps: list[Step]) -> Iterator[int]:
     """Drive a stored run through known steps; yields each one's number after it was appended."""
     for event, result in steps:
+        closed, outcome = run.driver.closed, None
+        if closed is not None and isinstance(event, Aggregated):
+            outcome = run.store.outcome_of(run.federation, closed)
         run.driver.handle(event, result)
-        yield run.store.append(event, result)
+        yield run.store.append(event, result, outcome)
 
 
 def checkpoint(run: Recovered, **content: Any) -> None:

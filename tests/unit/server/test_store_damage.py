@@ -125,35 +125,6 @@ def test_a_newer_format_is_refused(folder: Path) -> None:
         recover(folder)
 
 
-def test_an_older_format_is_brought_forward_in_one_step(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        schema,
-        "MIGRATIONS",
-        [*schema.MIGRATIONS, lambda database: database.execute("CREATE TABLE extra (x)")],
-    )
-    with pytest.raises(StoreError, match=r"format 1.*start the coordinator"):
-        listing(folder)
-    recover(folder, inline_bytes=0).store.close()
-    assert check(folder) == []
-    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
-    with pytest.raises(StoreError, match="format 2"):
-        listing(folder)
-
-
-def test_a_failed_migration_leaves_the_old_format(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(database: sqlite3.Connection) -> None:
-        database.execute("CREATE TABLE extra (x)")
-        database.execute("nonsense")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, broken])
-        with pytest.raises(StoreError, match="from format 1 to 2"):
-            recover(folder)
-    recover(folder, inline_bytes=0).store.close()
-
-
 def test_the_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / schema.DATABASE)) as database:
         database.execute("CREATE TABLE holiday_pictures (x)")

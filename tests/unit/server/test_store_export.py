@@ -67,7 +67,7 @@ def test_an_export_changes_nothing_and_overwrites_nothing(tmp_path: Path) -> Non
     with pytest.raises(StoreError, match="exists; choose another name"):
         export(tmp_path / "run", tmp_path / "out")
     with pytest.raises(ConfigError, match="begun with fedecado"):
-        create_from(tmp_path / "out", tmp_path / "new", recipe("fedavg"))
+        create_from(tmp_path / "out", tmp_path / "new", lambda _: recipe("fedavg"))
 
 
 def test_versions_are_kept_for_people_within_bounds(tmp_path: Path) -> None:

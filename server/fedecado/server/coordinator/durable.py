@@ -13,17 +13,16 @@ from typing import Any, Final, final
 
 from fedecado.common.errors import StoreError
 from fedecado.server.coordinator.beside import Beside
-from fedecado.server.federation import Result
+from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import Event
-from fedecado.server.store import Capture, Flushed, Store
+from fedecado.server.store import Capture, Closed, Flushed, Outcome, Store
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 5.0
 """Pause before a commit that failed, on a full disk say, is tried again."""
-CHECKPOINT_SECONDS: Final = 30.0
 CHECKPOINT_BYTES: Final = 1 << 30
-"""A checkpoint is due after so long, or so many bytes of updates: a recovery replays no more than that."""
+"""A checkpoint is due after so many bytes of updates, too: a recovery replays no more than that."""
 
 
 @final
@@ -32,6 +31,8 @@ class Durable:
 
     def __init__(self, beside: Beside, flushed: Flushed | None = None) -> None:
         self.store: Store | None = None
+        self.checkpoint_seconds = 30.0
+        """A checkpoint is due after so long."""
         self._beside, self._flushed = beside, flushed
         self._sequence = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
@@ -49,10 +50,14 @@ class Durable:
         """How many messages wait for the disk."""
         return len(self._waiting)
 
-    def record(self, event: Event, result: Result | None) -> None:
+    def outcome_of(self, federation: Federation, closed: Closed) -> Outcome | None:
+        """What a round made, to be recorded with the event that tells the engine of it."""
+        return None if self.store is None else self.store.outcome_of(federation, closed)
+
+    def record(self, event: Event, result: Result | None, outcome: Outcome | None = None) -> None:
         """Note an event that was handled; what is sent from here on follows from it."""
         if self.store is not None:
-            self._sequence = self.store.append(event, result)
+            self._sequence = self.store.append(event, result, outcome)
             self._bytes += 0 if result is None else result.state.nbytes
 
     def note(self, content: dict[str, Any]) -> None:
@@ -80,7 +85,7 @@ class Durable:
 
     def checkpoint(self, capture: Callable[[Store], Capture]) -> None:
         """Write a checkpoint beside the loop if one is due."""
-        due = time.monotonic() - self._since > CHECKPOINT_SECONDS or self._bytes > CHECKPOINT_BYTES
+        due = time.monotonic() - self._since > self.checkpoint_seconds or self._bytes > CHECKPOINT_BYTES
         if self.store is None or self._checkpointing or not due:
             return
         self._checkpointing = True

@@ -89,6 +89,8 @@ class Journal:
     round_opened: float = field(default_factory=time.time)
     windows: tuple[Window, ...] = ()
     """Of the latest round alone: those of all rounds would grow with rounds times clients."""
+    first_version: int = 0
+    """The one the run began with; not 0 if that was another run's."""
 
     @property
     def latest(self) -> Measurement | None:

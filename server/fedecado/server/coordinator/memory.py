@@ -2,7 +2,7 @@
 
 import base64
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -72,14 +72,18 @@ def dump_journal(journal: Journal) -> dict[str, Any]:
         "refused": journal.refused,
         "started": journal.started,
         "windows": [asdict(window) for window in journal.windows],
+        "first_version": journal.first_version,
     }
 
 
 def load_journal(
-    stored: dict[str, Any] | None, notes: list[dict[str, Any]], replayed: Iterable[Closed]
+    stored: dict[str, Any] | None, notes: list[dict[str, Any]], replayed: Sequence[Closed], version: int
 ) -> Journal:
-    """The journal as it was stored, and what happened since: notes, and rounds gone through again."""
-    journal = Journal()
+    """The journal as it was stored, and what happened since: notes, and rounds gone through again.
+
+    `version` is the newest one now.
+    """
+    journal = Journal(first_version=version - sum(closed.report is not None for closed in replayed))
     if stored is not None:
         journal.rounds.extend(_closed_round(entry) for entry in stored["rounds"])
         journal.measurements.extend(Measurement(**entry) for entry in stored["measurements"])
@@ -87,6 +91,7 @@ def load_journal(
         journal.accepted, journal.refused = stored["accepted"], stored["refused"]
         journal.started = stored["started"]
         journal.windows = tuple(Window(**entry) for entry in stored.get("windows", ()))
+        journal.first_version = stored.get("first_version", 0)
     for note in notes:
         if "measurement" in note:
             measurement = Measurement(**note["measurement"])
@@ -95,11 +100,9 @@ def load_journal(
     for closed in replayed:
         journal.accepted += len(closed.delivered)
         if closed.report is not None:
-            version = journal.rounds[-1].version + 1 if journal.rounds else 1
             delivered = list(closed.delivered)
-            journal.rounds.append(
-                replace(summarise(closed.round, version, delivered, closed.report, 0.0, 0.0), closed=0.0)
-            )
+            seen = summarise(closed.round, closed.version, delivered, closed.report, 0.0, 0.0)
+            journal.rounds.append(replace(seen, closed=0.0))
     return journal
 
 

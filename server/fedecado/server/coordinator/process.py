@@ -33,7 +33,7 @@ from fedecado.server.coordinator.post import Suggestions
 from fedecado.server.coordinator.run import Run
 from fedecado.server.coordinator.service import SessionService
 from fedecado.server.rounds import Engine, Rules
-from fedecado.server.store import Recipe, create, has_run, recover_as
+from fedecado.server.store import Recipe, Recovered, Retention, create, create_from, has_run, recover_as
 from fedecado.v1 import admin_pb2, admin_pb2_grpc, session_pb2
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Plan:
     algorithm: str
     bind: str = "127.0.0.1:50051"
     initial: Path | None = None
+    snapshot: Path | None = None
+    """A folder that `store export` wrote, to begin from."""
     evaluate_every: int = 1
     linger: float | None = 0.0
     """Seconds to go on serving the finished model; none is for ever."""
@@ -65,6 +67,8 @@ class Plan:
     suggestions: Suggestions = field(default_factory=Suggestions)
     recipe: Callable[[Layout], Recipe] | None = None
     """How the run is computed, given its layout; with it the run is kept in the folder and survives."""
+    retention: Retention = field(default_factory=Retention)
+    checkpoint_seconds: float = 30.0
     observe: str | None = None
     """Where to serve the dashboard and the metrics; none serves neither."""
 
@@ -85,6 +89,7 @@ class Coordinator:
             timeouts=timeouts,
         )
         self.run.suggestions = plan.suggestions
+        self.run.durable.checkpoint_seconds = plan.checkpoint_seconds
         self._admin = AdminService(self.run, self._about)
         self.lag = LagMeter()
         self.observatory: Observatory | None = None
@@ -141,24 +146,36 @@ class Coordinator:
         """Go on with a stored run, or start from a file; else the first worker is asked."""
         plan, files = self._plan, self.run.beside.files
         if plan.recipe is not None and await files(has_run, plan.folder):
-            recovered = await files(recover_as, plan.folder, plan.recipe)
+            recovered = await files(self._recover, plan.recipe)
             if recovered.engine.finished:
                 recovered.store.close()
                 raise ConfigError(
                     f"the run in {plan.folder} is over ({recovered.engine.finished}); choose another --name, "
                     "or --coordinator-fresh to set it aside and begin anew"
                 )
-            if plan.initial is not None:
-                log.warning("the run in %s goes on; %s is not read", plan.folder, plan.initial)
+            if (unread := plan.initial or plan.snapshot) is not None:
+                log.warning("the run in %s goes on; %s is not read", plan.folder, unread)
             self.run.resume(recovered, grace=self._timeouts.stall)
+        elif plan.recipe is not None and plan.snapshot is not None:
+            begun = await files(self._begin_from, plan.snapshot, plan.recipe)
+            log.info("a new run begins where %s stood", plan.snapshot)
+            self.run.resume(begun, grace=self._timeouts.stall)
         elif plan.initial is not None:
             layout, state, _ = await files(load_model, plan.initial)
             await self.run.start_from(layout, state)
 
+    def _recover(self, recipe: Callable[[Layout], Recipe]) -> Recovered:
+        return recover_as(self._plan.folder, recipe, retention=self._plan.retention)
+
+    def _begin_from(self, snapshot: Path, recipe: Callable[[Layout], Recipe]) -> Recovered:
+        plan, run_id = self._plan, self.run.files.run_id
+        return create_from(snapshot, plan.folder, recipe, run_id=run_id, retention=plan.retention)
+
     def _create(self, layout: Layout, state: Vector) -> Begun:
         """Begin a run that is kept."""
-        assert self._plan.recipe is not None  # noqa: S101 - only then is this called
-        created = create(self._plan.folder, self._plan.recipe(layout), state, run_id=self.run.files.run_id)
+        plan, run_id = self._plan, self.run.files.run_id
+        assert plan.recipe is not None  # noqa: S101 - only then is this called
+        created = create(plan.folder, plan.recipe(layout), state, run_id=run_id, retention=plan.retention)
         return created.federation, created.store
 
     async def _observe(self) -> None:

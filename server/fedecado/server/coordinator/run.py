@@ -40,7 +40,6 @@ from fedecado.server.federation import Federation, Result
 from fedecado.server.observe.observer import NoObserver, Observer, Window
 from fedecado.server.rounds import (
     Accept,
-    Aggregated,
     Assign,
     Banned,
     Cancel,
@@ -65,7 +64,7 @@ from fedecado.server.rounds import (
     describe,
     timers,
 )
-from fedecado.server.store import Capture, Flush, Recovered, Store, counts
+from fedecado.server.store import Capture, Closed, Flush, Outcome, Recovered, Store, counts
 from fedecado.v1 import session_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -161,14 +160,16 @@ class Run:
         self.federation, self.engine = recovered.federation, recovered.engine
         self.layout, self.files.run_id = recovered.federation.layout, recovered.store.run_id
         self.members = load_members(recovered.members, recovered.notes)
-        self.journal = load_journal(recovered.journal, recovered.notes, recovered.driver.rounds)
+        self.journal = load_journal(
+            recovered.journal, recovered.notes, recovered.driver.rounds, self.federation.version
+        )
         self._judging.remember(self.journal)
         self.durable.open(recovered.store)
         for timer in timers(self.engine):
             self._carry_out(timer)
         log.info("the run goes on at version %d; %s", self.federation.version, describe(self.engine))
-        if recovered.pending is not None:
-            self.handle(recovered.pending)
+        if (closed := recovered.driver.closed) is not None:
+            self.handle(closed.event, self.durable.outcome_of(self.federation, closed))
         self.beside.after(grace, self._miss_the_absent)
 
     def _miss_the_absent(self) -> None:
@@ -309,13 +310,13 @@ class Run:
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
-    def handle(self, event: Event) -> None:
-        """Let the engine decide, and carry its effects out."""
+    def handle(self, event: Event, outcome: Outcome | None = None) -> None:
+        """Let the engine decide, and carry its effects out; `outcome` is of the round it is told of."""
         effects = self.engine.handle(event)
         if isinstance(event, Banned):
             self._forget(event.client)
         task = event.task if isinstance(event, UpdateArrived) and counts(effects) else None
-        self.durable.record(event, None if task is None else self._results.get(task))
+        self.durable.record(event, None if task is None else self._results.get(task), outcome)
         for effect in effects:
             self._carry_out(effect)
         self.durable.flush()
@@ -443,7 +444,8 @@ class Run:
         self.journal.add_round(closed, windows, late=late)
         self.members.note_flows(windows)
         self.observer.closed(self.journal.rounds[-1], windows)
-        self.handle(Aggregated(report.rate))
+        made = Closed(number, federation.version, tasks, enrolled, tuple(delivered), report)
+        self.handle(made.event, self.durable.outcome_of(federation, made))
         if self.stop_reason is not None:
             self.handle(Stopped(self.stop_reason))
         log.info("round %d: %d updates, %.3f s, version %d", number, len(tasks), seconds, federation.version)

@@ -26,7 +26,7 @@ def status_of(run: Run, about: About) -> pb.RunStatus:
         layout_digest="" if run.layout is None else run.layout.digest,
         parameters=0 if run.layout is None else run.layout.parameters,
         model_version=engine.version,
-        rounds_closed=engine.version,
+        rounds_closed=engine.version - journal.first_version,
         rounds_total=engine.rules.max_rounds or 0,
         simulated_time=0.0 if run.federation is None else run.federation.simulated_time,
         clients=_counts(run),

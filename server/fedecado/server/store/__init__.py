@@ -7,9 +7,11 @@ A run's folder holds `store.sqlite` (the last checkpoint and the journal of even
 from fedecado.server.store.inspection import Kept, Listing, check, gc, listing
 from fedecado.server.store.interior import Held, held
 from fedecado.server.store.opening import Recovered, create, has_run, recover, recover_as, set_aside
+from fedecado.server.store.outcome import Outcome
 from fedecado.server.store.portable import Snapshot, create_from, export, export_model
 from fedecado.server.store.recipe import Recipe
 from fedecado.server.store.replay import Closed, Driver, close, counts
+from fedecado.server.store.rerun import Replayed, replay_run
 from fedecado.server.store.retention import Retention
 from fedecado.server.store.store import Capture, Store
 from fedecado.server.store.vault import Flush, Flushed
@@ -25,8 +27,10 @@ __all__ = [
     "Held",
     "Kept",
     "Listing",
+    "Outcome",
     "Recipe",
     "Recovered",
+    "Replayed",
     "Retention",
     "Snapshot",
     "Store",
@@ -43,5 +47,6 @@ __all__ = [
     "listing",
     "recover",
     "recover_as",
+    "replay_run",
     "set_aside",
 ]

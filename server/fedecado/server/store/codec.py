@@ -10,6 +10,12 @@ from fedecado.common.layout import Vector
 from fedecado.server.federation import Result
 from fedecado.server.rounds import Enrolled, Event
 
+NOTE, RECIPE = "note", "recipe"
+"""Kinds of rows that are not events of the engine."""
+
+_BESIDE: Final[tuple[str, ...]] = ("result", "digest", "outcome")
+"""Fields of a row that are not the event's."""
+
 _KINDS: Final[dict[str, type[Any]]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
@@ -44,6 +50,16 @@ def encode_result(result: Result) -> dict[str, Any]:
 
 def decode_result(scalars: Mapping[str, Any], state: Vector) -> Result:
     return Result(state=state, **scalars)
+
+
+def decode_row(
+    kind: str, payload: Mapping[str, Any], state: Vector | None
+) -> tuple[Event, Result | None, dict[str, Any]]:
+    """The event of a row, its result if the vector is there, and what else was recorded with it."""
+    fields = dict(payload)
+    beside = {name: fields.pop(name) for name in _BESIDE if name in fields}
+    result = None if state is None else decode_result(beside["result"], state)
+    return decode_event(kind, fields), result, beside
 
 
 def to_json(value: Any) -> str:

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 from fedecado.common.errors import FedecadoError, StoreError
 from fedecado.common.layout import Vector
@@ -11,11 +11,10 @@ from fedecado.server.algorithms import ClientVectors
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import Aggregated, Discarded, Engine, Event
 from fedecado.server.store import records
-from fedecado.server.store.codec import decode_event, decode_result
+from fedecado.server.store.codec import NOTE, RECIPE, decode_result, decode_row
 from fedecado.server.store.interior import Held, restore
 from fedecado.server.store.recipe import Recipe
 from fedecado.server.store.replay import Driver
-from fedecado.server.store.store import NOTE, RECIPE
 from fedecado.server.store.vault import Place, Vault
 
 _READERS: Final = 4
@@ -33,27 +32,10 @@ class Loaded:
         """Rows of the journal since the checkpoint."""
         self.drifted = 0
         """Rounds that came out with another last bit than they had."""
-        self.driver = Driver(self._restored(connection, vault, clients))
+        self.driver = Driver(restored(connection, vault, self.head, clients))
         for kind, payload, place in records.read_events(connection, self.head.sequence):
             self.rows += 1
             self._replay(kind, payload, None if place is None else vault.map(place))
-
-    def _restored(self, connection: sqlite3.Connection, vault: Vault, clients: ClientVectors) -> Federation:
-        head = self.head
-
-        def mapped(role: str) -> dict[str, Vector]:
-            return {
-                name: vault.map(place) for name, (_, place) in records.read_state(connection, role).items()
-            }
-
-        updates = {int(task): state for task, state in mapped("update").items()}
-        content = Held(
-            scalars=head.scalars,
-            algorithm=mapped("algorithm"),
-            versions={int(version): state for version, state in mapped("version").items()},
-            updates={task: decode_result(scalars, updates[task]) for task, scalars in head.updates.items()},
-        )
-        return restore(self.recipe, Engine.restore(self.recipe.rules, head.engine), content, clients)
 
     def _replay(self, kind: str, payload: dict[str, Any], state: Vector | None) -> None:
         if kind == NOTE:
@@ -62,9 +44,8 @@ class Loaded:
             self.recipe = Recipe.load(payload)
             apply_recipe(self.driver.federation, self.recipe)
         else:
-            scalars = payload.pop("result", None)
-            result = None if state is None else decode_result(scalars, state)
-            self._happen(decode_event(kind, payload), result)
+            event, result, _ = decode_row(kind, payload, state)
+            self._happen(event, result)
 
     def _happen(self, event: Event, result: Result | None) -> None:
         sequence = self.head.sequence + self.rows
@@ -83,6 +64,29 @@ class Loaded:
         if type(now) is not type(event):
             raise StoreError(f"row {sequence} of the journal says {event}, the replay {now}; it was changed")
         self.drifted += now != event
+
+
+def restored(
+    connection: sqlite3.Connection,
+    vault: Vault,
+    head: records.Head,
+    clients: ClientVectors,
+    table: Literal["state", "origin_state"] = "state",
+) -> Federation:
+    """The federation of a checkpoint, or of the record's begin."""
+
+    def mapped(role: str) -> dict[str, Vector]:
+        found = records.read_state(connection, role, table)
+        return {name: vault.map(place) for name, (_, place) in found.items()}
+
+    updates = {int(task): state for task, state in mapped("update").items()}
+    content = Held(
+        scalars=head.scalars,
+        algorithm=mapped("algorithm"),
+        versions={int(version): state for version, state in mapped("version").items()},
+        updates={task: decode_result(scalars, updates[task]) for task, scalars in head.updates.items()},
+    )
+    return restore(head.recipe, Engine.restore(head.recipe.rules, head.engine), content, clients)
 
 
 def apply_recipe(federation: Federation, recipe: Recipe) -> None:

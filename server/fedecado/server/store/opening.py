@@ -92,7 +92,7 @@ def create(
         federation = Federation(engine, algorithm, recipe.layout, initial, vectors)
         store = Store(opened, recipe, vectors, run_id=run_id, retention=retention or Retention())
         store.checkpoint(store.capture(federation))
-        _flush_names(folder)
+        flush_names(folder)
     return Recovered(store, Driver(federation))
 
 
@@ -109,7 +109,7 @@ def recover(
     opened = open_folder(folder, inline_bytes)
     with keeping(opened), explained(f"recover the run in {folder}"):
         sweep(opened)
-        verify_all(opened.vault, records.all_places(opened.connection))
+        verify_all(opened.vault, records.needed_places(opened.connection))
         vectors = FileVectors(opened.vault, records.read_clients(opened.connection))
         loaded = Loaded(opened.connection, opened.vault, vectors)
         head = loaded.head
@@ -197,7 +197,7 @@ class keeping:  # noqa: N801 - reads as the context it is
             self._opened.lock.close()
 
 
-def _flush_names(folder: Path) -> None:
+def flush_names(folder: Path) -> None:
     """Make the new folder itself durable."""
     with explained(f"flush {folder}"):
         for path in (folder, folder.resolve().parent):

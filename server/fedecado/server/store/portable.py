@@ -8,7 +8,7 @@ Tasks under way are not part of it: they belong to the run, and a new run hands 
 import itertools
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from fedecado.common.errors import StoreError
-from fedecado.common.layout import Vector
+from fedecado.common.layout import Layout, Vector
 from fedecado.common.model_file import load_model, save_model
 from fedecado.server.rounds import Engine
 from fedecado.server.store import records
@@ -26,14 +26,15 @@ from fedecado.server.store.codec import from_json, to_json
 from fedecado.server.store.inspection import reading
 from fedecado.server.store.interior import Held, held, restore
 from fedecado.server.store.loading import Loaded, verify_all
-from fedecado.server.store.opening import Recovered, keeping, open_folder, require_empty
+from fedecado.server.store.opening import Recovered, flush_names, keeping, open_folder, require_empty
+from fedecado.server.store.overlay import Overlay
 from fedecado.server.store.recipe import Recipe
 from fedecado.server.store.replay import Driver
 from fedecado.server.store.retention import Retention
 from fedecado.server.store.store import Store
 from fedecado.server.store.tensors import write_tensors
 from fedecado.server.store.trouble import explained
-from fedecado.server.store.vault import Place, Vault
+from fedecado.server.store.vault import Vault
 from fedecado.server.store.vectors import FileVectors
 
 FORMAT: Final = 1
@@ -88,20 +89,19 @@ def export_model(folder: Path, version: int | None, path: Path) -> int:
 def create_from(
     snapshot: Path,
     folder: Path,
-    recipe: Recipe | None = None,
+    wanted: Callable[[Layout], Recipe] | None = None,
     *,
     run_id: str = "",
     retention: Retention | None = None,
 ) -> Recovered:
     """A new run that begins where a snapshot stood: its model, flows, moments, time and clients.
 
-    Versions count on; rounds begin anew. `recipe` may bring other rules and knobs.
+    Versions count on; rounds begin anew. `wanted` may bring other rules and knobs.
     """
     saved = _read_json(snapshot)
     stored = Recipe.load(saved["recipe"])
-    if recipe is not None:
-        recipe.require_same_run(stored)
-    recipe = recipe or stored
+    recipe = stored if wanted is None else wanted(stored.layout)
+    recipe.require_same_run(stored)
     opened = open_folder(folder)
     with keeping(opened), explained(f"begin a run in {folder}"):
         require_empty(opened)
@@ -114,48 +114,26 @@ def create_from(
         store = Store(
             opened, recipe, vectors, run_id=run_id or secrets.token_hex(6), retention=retention or Retention()
         )
-        store.checkpoint(store.capture(federation))
-    return Recovered(store, Driver(federation), saved["members"], None)
-
-
-class _Overlay:
-    """Client vectors of a folder that is only read; changed ones go elsewhere."""
-
-    def __init__(self, vault: Vault, places: Mapping[str, Place], changed: FileVectors) -> None:
-        self._vault, self._changed = vault, changed
-        self._places = dict(places)
-
-    def clients(self) -> list[str]:
-        return sorted({*self._places, *self._changed.clients()})
-
-    def get(self, client: str) -> Vector | None:
-        place = self._places.get(client)
-        return self._changed.get(client) if place is None else self._vault.map(place)
-
-    def put(self, client: str, vector: Vector) -> None:
-        self._places.pop(client, None)
-        self._changed.put(client, vector)
-
-    def drop(self, client: str) -> None:
-        self._places.pop(client, None)
-        self._changed.drop(client)
+        store.checkpoint(store.capture(federation, members=saved["members"]))
+        flush_names(folder)
+    return Recovered(store, Driver(federation), saved["members"])
 
 
 @contextmanager
-def _newest(folder: Path, scratch: Path) -> Iterator[tuple[Loaded, _Overlay]]:
+def _newest(folder: Path, scratch: Path) -> Iterator[tuple[Loaded, Overlay]]:
     """The run with its journal replayed; vectors that this changes go to `scratch`."""
     scratch.mkdir()
     with reading(folder) as opened:
-        verify_all(opened.vault, records.all_places(opened.connection))
+        verify_all(opened.vault, records.needed_places(opened.connection))
         stored = records.read_clients(opened.connection)
-        clients = _Overlay(opened.vault, stored, FileVectors(Vault(scratch)))
+        clients = Overlay(opened.vault, stored, FileVectors(Vault(scratch)))
         loaded = Loaded(opened.connection, opened.vault, clients)
         if loaded.driver.closed is not None:  # the crash came before the engine heard of it
             loaded.driver.handle(loaded.driver.closed.event)
         yield loaded, clients
 
 
-def _write(target: Path, loaded: Loaded, clients: _Overlay) -> Snapshot:
+def _write(target: Path, loaded: Loaded, clients: Overlay) -> Snapshot:
     federation = loaded.driver.federation
     content, head, engine = held(federation), loaded.head, federation.engine
     version = federation.version

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from fedecado.common.errors import StoreError
 from fedecado.server.store.codec import from_json, to_json
@@ -14,10 +14,11 @@ Row = tuple[str, dict[str, Any], int | None]
 """Kind, payload and the vector's number of a journal row."""
 
 _PLACE: Final = "v.id, v.dtype, v.length, v.crc, v.file, v.start, v.inline"
-_USED: Final = (
+_NEEDED: Final = (
     "SELECT vector FROM events WHERE vector IS NOT NULL UNION SELECT vector FROM state "
     "UNION SELECT vector FROM clients UNION SELECT vector FROM models"
 )
+_RECORDED: Final = "SELECT vector FROM history WHERE vector IS NOT NULL UNION SELECT vector FROM origin_state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +38,18 @@ class Head:
     journal: Any
 
 
-def read_head(connection: sqlite3.Connection) -> Head | None:
-    """The checkpoint, or none in a database whose run never began."""
+def read_head(
+    connection: sqlite3.Connection, table: Literal["checkpoint", "origin"] = "checkpoint"
+) -> Head | None:
+    """The checkpoint, or none in a database whose run never began; or where its record begins."""
     row = connection.execute(
-        "SELECT sequence, at, run_id, recipe, engine, scalars, updates, members, journal FROM checkpoint"
+        f"SELECT sequence, at, run_id, recipe, engine, scalars, updates, members, journal FROM {table}"  # noqa: S608 - a constant
     ).fetchone()
     if row is None:
         return None
     sequence, at, run_id, *texts = row
     names = "recipe", "engine", "scalars", "updates", "members", "journal"
-    parsed = {
-        name: from_json(text, f"the checkpoint's {name}") for name, text in zip(names, texts, strict=True)
-    }
+    parsed = {name: from_json(text, f"the {table}'s {name}") for name, text in zip(names, texts, strict=True)}
     parsed["recipe"] = Recipe.load(parsed["recipe"])
     parsed["updates"] = {int(task): result for task, result in parsed["updates"].items()}
     return Head(sequence=sequence, at=at, run_id=run_id, **parsed)
@@ -60,6 +61,12 @@ def write_head(connection: sqlite3.Connection, head: Head) -> None:
         "REPLACE INTO checkpoint VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (head.sequence, head.at, head.run_id, *map(to_json, texts)),
     )
+
+
+def write_origin(connection: sqlite3.Connection) -> None:
+    """The record begins at the checkpoint."""
+    connection.execute("REPLACE INTO origin SELECT * FROM checkpoint")
+    connection.execute("UPDATE origin SET members = 'null', journal = 'null'")
 
 
 def add_vectors(connection: sqlite3.Connection, places: Iterable[Place]) -> list[int]:
@@ -82,11 +89,11 @@ def add_events(connection: sqlite3.Connection, first: int, rows: Iterable[Row]) 
 
 
 def read_events(
-    connection: sqlite3.Connection, after: int
+    connection: sqlite3.Connection, after: int, table: Literal["events", "history"] = "events"
 ) -> Iterator[tuple[str, dict[str, Any], Place | None]]:
-    """The journal behind `after`, in order; raises where a row is missing."""
+    """The journal, or the record, behind `after`, in order; raises where a row is missing."""
     found = connection.execute(
-        f"SELECT e.sequence, e.kind, e.payload, e.vector, {_PLACE} FROM events e "  # noqa: S608 - constants
+        f"SELECT e.sequence, e.kind, e.payload, e.vector, {_PLACE} FROM {table} e "  # noqa: S608 - constants
         "LEFT JOIN vectors v ON v.id = e.vector WHERE e.sequence > ? ORDER BY e.sequence",
         (after,),
     )
@@ -96,10 +103,12 @@ def read_events(
         yield kind, from_json(payload, f"row {sequence} of the journal"), Place(*place) if number else None
 
 
-def read_state(connection: sqlite3.Connection, role: str) -> dict[str, tuple[int, Place]]:
-    """The checkpoint's vectors in a role, by name, with their numbers."""
+def read_state(
+    connection: sqlite3.Connection, role: str, table: Literal["state", "origin_state"] = "state"
+) -> dict[str, tuple[int, Place]]:
+    """The vectors of the checkpoint, or of the record's begin, in a role, by name, with their numbers."""
     rows = connection.execute(
-        f"SELECT s.name, {_PLACE} FROM state s JOIN vectors v ON v.id = s.vector "  # noqa: S608 - constants
+        f"SELECT s.name, {_PLACE} FROM {table} s JOIN vectors v ON v.id = s.vector "  # noqa: S608 - constants
         "WHERE s.role = ?",
         (role,),
     )
@@ -145,15 +154,21 @@ def all_places(connection: sqlite3.Connection) -> list[Place]:
     return [Place(*place) for _, *place in rows]
 
 
+def needed_places(connection: sqlite3.Connection) -> list[Place]:
+    """Those that the run needs to go on, or that are kept for people; not what only a replay reads."""
+    rows = connection.execute(f"SELECT {_PLACE} FROM vectors v WHERE v.id IN ({_NEEDED}) ORDER BY v.id")  # noqa: S608 - constants
+    return [Place(*place) for _, *place in rows]
+
+
 def lost_vectors(connection: sqlite3.Connection) -> int:
     """How many references lead nowhere."""
-    query = f"SELECT count(*) FROM ({_USED}) WHERE vector NOT IN (SELECT id FROM vectors)"  # noqa: S608 - constants
+    query = f"SELECT count(*) FROM ({_NEEDED} UNION {_RECORDED}) WHERE vector NOT IN (SELECT id FROM vectors)"  # noqa: S608 - constants
     return int(connection.execute(query).fetchone()[0])
 
 
 def forget_unused(connection: sqlite3.Connection) -> list[str]:
     """Delete vectors that nothing refers to; the files that no other vector shares."""
-    gone = f"SELECT id FROM vectors WHERE id NOT IN ({_USED})"  # noqa: S608 - constants
+    gone = f"SELECT id FROM vectors WHERE id NOT IN ({_NEEDED} UNION {_RECORDED})"  # noqa: S608 - constants
     files = connection.execute(
         f"SELECT DISTINCT file FROM vectors WHERE id IN ({gone}) AND file IS NOT NULL"  # noqa: S608 - constants
     ).fetchall()

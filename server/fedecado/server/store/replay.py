@@ -35,6 +35,11 @@ class Closed:
     """A round that was aggregated, or given up, and of which the engine has not heard yet."""
 
     round: int
+    version: int
+    """The newest one then."""
+    tasks: tuple[int, ...]
+    enrolled: int
+    """n when it closed."""
     delivered: tuple[tuple[str, Result], ...]
     """Its clients and their results."""
     report: Report | None
@@ -54,14 +59,15 @@ def counts(effects: list[Effect]) -> bool:
 
 def close(federation: Federation, effect: CloseRound) -> Closed:
     """Aggregate and commit a round, or give it up; touches no engine."""
-    delivered = tuple(federation.results(effect.tasks))
+    delivered, enrolled = tuple(federation.results(effect.tasks)), federation.engine.enrolled
+    report, reason = None, ""
     try:
         federation.aggregate(effect.tasks)
         report = federation.commit(effect.tasks)
     except NumericsError as error:
         federation.discard(effect.tasks)
-        return Closed(effect.round, delivered, None, str(error))
-    return Closed(effect.round, delivered, report)
+        reason = str(error)
+    return Closed(effect.round, federation.version, effect.tasks, enrolled, delivered, report, reason)
 
 
 @final

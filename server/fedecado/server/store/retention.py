@@ -1,4 +1,4 @@
-"""Which versions stay for people once the run no longer needs them."""
+"""What stays in a run's folder beyond what it needs to go on."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,9 +16,13 @@ class Retention:
     """Of the older ones, the first in each stretch of so many versions; 0 keeps none."""
     most: int = 20
     """Older ones to keep at most, so that the folder stays bounded."""
+    inputs: bool = False
+    """Keep the updates of all rounds, so that the run can be re-executed."""
+    inputs_bytes: int = 10 << 30
+    """With more of them than this, the record begins anew."""
 
     def __post_init__(self) -> None:
-        for name, least in (("last", 1), ("every", 0), ("most", 0)):
+        for name, least in (("last", 1), ("every", 0), ("most", 0), ("inputs_bytes", 1)):
             value = getattr(self, name)
             if value < least:
                 raise ConfigError(f"retention {name} is {value!r}; it must be {least} or more")

@@ -43,12 +43,32 @@ CREATE TABLE models (version INTEGER PRIMARY KEY, at REAL NOT NULL, vector INTEG
 """
 
 
-def _create(connection: sqlite3.Connection) -> None:
-    for statement in _V1.split(";\n"):
-        connection.execute(statement)
+_V2: Final = """
+CREATE TABLE history (
+    sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, payload TEXT NOT NULL, vector INTEGER
+);
+CREATE INDEX history_with_vector ON history (vector) WHERE vector IS NOT NULL;
+CREATE TABLE origin (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    sequence INTEGER NOT NULL, at REAL NOT NULL, run_id TEXT NOT NULL, recipe TEXT NOT NULL,
+    engine TEXT NOT NULL, scalars TEXT NOT NULL, updates TEXT NOT NULL,
+    members TEXT NOT NULL, journal TEXT NOT NULL
+);
+CREATE TABLE origin_state (
+    role TEXT NOT NULL, name TEXT NOT NULL, vector INTEGER NOT NULL, PRIMARY KEY (role, name)
+);
+"""
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create]
+def _statements(text: str) -> Callable[[sqlite3.Connection], None]:
+    def migrate(connection: sqlite3.Connection) -> None:
+        for statement in text.split(";\n"):
+            connection.execute(statement)
+
+    return migrate
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_statements(_V1), _statements(_V2)]
 """The n-th takes a database from version n to n + 1, inside one transaction."""
 
 

@@ -21,21 +21,20 @@ from typing import Any, Self, final
 from fedecado.common.errors import RoundError, StoreError
 from fedecado.common.layout import Vector
 from fedecado.server.federation import Federation, Result
-from fedecado.server.rounds import Event, UpdateArrived
-from fedecado.server.store import records
-from fedecado.server.store.codec import encode_event, encode_result
+from fedecado.server.rounds import Event
+from fedecado.server.store import history, records
+from fedecado.server.store.codec import NOTE, RECIPE, encode_event, encode_result
 from fedecado.server.store.faults import point
 from fedecado.server.store.interior import held
 from fedecado.server.store.lock import RunLock
+from fedecado.server.store.outcome import Outcome, input_digest, outcome_of
 from fedecado.server.store.recipe import Recipe
+from fedecado.server.store.replay import Closed
 from fedecado.server.store.retention import Retention
 from fedecado.server.store.schema import transaction
 from fedecado.server.store.trouble import explained
 from fedecado.server.store.vault import Flushed, Place, Vault, timed
 from fedecado.server.store.vectors import FileVectors
-
-NOTE, RECIPE = "note", "recipe"
-"""Kinds of rows that are not events of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,15 @@ class Capture:
 class _Row:
     kind: str
     payload: dict[str, Any]
-    vector: Vector | None = None
-    task: int = 0
+    result: Result | None = None
+    """Of an update that counts."""
+    outcome: Outcome | None = None
+
+    def described(self) -> dict[str, Any]:
+        """The payload with the digests of what came in or was made; reads whole vectors."""
+        if self.result is not None:
+            return {**self.payload, "result": encode_result(self.result), "digest": input_digest(self.result)}
+        return self.payload if self.outcome is None else {**self.payload, "outcome": self.outcome.dump()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +107,16 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def append(self, event: Event, result: Result | None = None) -> int:
-        """Note an event that the engine has handled; its number. `result` if it is an update that counts."""
-        kind, payload = encode_event(event)
-        if result is None or not isinstance(event, UpdateArrived):
-            return self._append(_Row(kind, payload))
-        row = _Row(kind, {**payload, "result": encode_result(result)}, result.state, event.task)
-        return self._append(row)
+    def append(self, event: Event, result: Result | None = None, outcome: Outcome | None = None) -> int:
+        """Note an event that the engine has handled; its number.
+
+        `result` if it is an update that counts, `outcome` if it tells the engine of a round.
+        """
+        return self._append(_Row(*encode_event(event), result, outcome))
+
+    def outcome_of(self, federation: Federation, closed: Closed) -> Outcome | None:
+        """What a round made, for `append`; ask before a later event touches the federation."""
+        return outcome_of(federation, closed, self.vectors)
 
     def note(self, content: dict[str, Any]) -> int:
         """Put a note of the caller's own among the events; a recovery hands it back."""
@@ -194,22 +203,24 @@ class Store:
         if not rows:
             return self.durable
         connection = self._opened.connection
-        with_vector = [row for row in rows if row.vector is not None]
-        places = self._opened.vault.write(
-            "update", [row.vector for row in with_vector if row.vector is not None]
-        )
+        described = [row.described() for row in rows]
+        results = {i: row.result for i, row in enumerate(rows) if row.result is not None}
+        places = self._opened.vault.write("update", [result.state for result in results.values()])
         if any(place.file is not None for place in places):
             self._opened.vault.sync_folder()
         point("journal.before-commit")
         with explained(f"write the journal of {self.folder}"), self._timed(), transaction(connection):
-            numbers = dict(zip(map(id, with_vector), records.add_vectors(connection, places), strict=True))
-            stored = [(row.kind, row.payload, numbers.get(id(row))) for row in rows]
+            numbers = dict(zip(results, records.add_vectors(connection, places), strict=True))
+            stored = [
+                (row.kind, text, numbers.get(i))
+                for i, (row, text) in enumerate(zip(rows, described, strict=True))
+            ]
             records.add_events(connection, first, stored)
         point("journal.committed")
         # Only now: after a failure the rows are still waiting, and the next commit tries again.
         with self._appending:
             del self._waiting[: len(rows)]
-        self._updates |= {row.task: numbers[id(row)] for row in with_vector}
+        self._updates |= {rows[i].payload["task"]: number for i, number in numbers.items()}
         self.durable = first + len(rows) - 1
         return self.durable
 
@@ -239,7 +250,7 @@ class Store:
             records.write_state(connection, "update", {str(t): n for t, n in updates.items()})
             records.change_clients(connection, capture.clients)
             records.write_head(connection, head)
-            connection.execute("DELETE FROM events WHERE sequence <= ?", (head.sequence,))
+            history.extend(connection, head, self._retention)
             newest = int(head.scalars["version"])
             records.keep_model(connection, newest, head.at, numbers[newest], self._retention.kept)
             files = records.forget_unused(connection)

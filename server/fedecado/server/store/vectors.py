@@ -34,6 +34,11 @@ class FileVectors:
         place = self._places.get(client)
         return None if place is None else self._vault.map(place)
 
+    def checksum(self, client: str) -> int | None:
+        """CRC-32 of a client's vector."""
+        place = self._places.get(client)
+        return None if place is None else place.crc
+
     def put(self, client: str, vector: Vector) -> None:
         place = self._vault.put("client", vector)
         with self._lock:
