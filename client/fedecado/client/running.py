@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, assert_never, final
+from typing import TYPE_CHECKING, Any, assert_never, final
 
 import uvloop
 
@@ -19,6 +19,9 @@ from fedecado.client.effects import Effect, HangUp, Leave, Send, Start, Stop
 from fedecado.client.pace import Backoff, Pace
 from fedecado.client.session import Session
 from fedecado.client.work import Failed, Identity, Learner, Outcome, Work
+
+if TYPE_CHECKING:
+    from fedecado.client.credential import Credential
 
 logger = logging.getLogger(__name__)
 
@@ -139,10 +142,15 @@ async def serve(
     return ending
 
 
-def run_process(address: Address, identity: Identity, make: Callable[[], Learner]) -> int:
-    """Be a worker; the first SIGTERM or SIGINT ends it in good order, the second at once."""
+def run_process(
+    address: Address, identity: Identity, make: Callable[[], Learner], credential: "Credential | None" = None
+) -> int:
+    """Be a worker; the first SIGTERM or SIGINT ends it in good order, the second at once.
+
+    A `credential` is the worker's own to renew while it works.
+    """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        ending, ended = runner.run(_main(address, identity, make))
+        ending, ended = runner.run(_main(address, identity, make, credential))
     logger.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.reason)
     if not ended:
         # The interpreter cannot take a thread out of torch's code, and may crash when it tries.
@@ -151,15 +159,25 @@ def run_process(address: Address, identity: Identity, make: Callable[[], Learner
     return ending.code
 
 
-async def _main(address: Address, identity: Identity, make: Callable[[], Learner]) -> tuple[Leave, bool]:
+async def _main(
+    address: Address, identity: Identity, make: Callable[[], Learner], credential: "Credential | None"
+) -> tuple[Leave, bool]:
     stopping, background = asyncio.Event(), Background()
-    with _signals(stopping):
-        ending = await serve(address, identity, make, background, stopping)
+    with signals(stopping):
+        async with asyncio.TaskGroup() as group:
+            renewing = None
+            if credential is not None:
+                from fedecado.client.renewal import keep_fresh
+
+                renewing = group.create_task(keep_fresh(credential, address.target, address.timeouts))
+            ending = await serve(address, identity, make, background, stopping)
+            if renewing is not None:
+                renewing.cancel()
     return ending, background.ended
 
 
 @contextmanager
-def _signals(stopping: asyncio.Event) -> Iterator[None]:
+def signals(stopping: asyncio.Event) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
 

@@ -15,10 +15,11 @@ from typing import Final, NamedTuple, NoReturn, Self, final
 
 import grpc
 
-from fedecado.cli.tls_flags import add_tls
+from fedecado.cli.bearer import TOKEN_VARIABLE, Bearer, add_token, token_of
+from fedecado.cli.tls_flags import add_tls, tls_of
 from fedecado.common.errors import ConfigError, FedecadoError, VersionError
 from fedecado.common.timeouts import Timeouts
-from fedecado.common.tls import TlsFiles
+from fedecado.common.tls import ClientTls, is_loopback
 from fedecado.common.transport import open_channel
 from fedecado.common.wire import BulkChunk, parse_model_response
 from fedecado.v1 import admin_pb2 as pb
@@ -42,6 +43,7 @@ def add_coordinator(parser: argparse.ArgumentParser) -> None:
         help=f"where the coordinator listens (default ${COORDINATOR_VARIABLE}, else {DEFAULT_COORDINATOR})",
     )
     add_tls(parser)
+    add_token(parser)
 
 
 def address(text: str) -> str:
@@ -62,10 +64,26 @@ class Away(NamedTuple):
 class Admin:
     """Calls to one coordinator; what goes wrong becomes a `FedecadoError` that says what to check."""
 
-    def __init__(self, target: str, timeouts: Timeouts | None = None, tls: TlsFiles | None = None) -> None:
+    def __init__(
+        self,
+        target: str,
+        timeouts: Timeouts | None = None,
+        tls: ClientTls | None = None,
+        token: str | None = None,
+    ) -> None:
+        if token is not None and tls is None and not is_loopback(target):
+            raise ConfigError(
+                f"the admin token would travel to {target} in plain text; name the authority with --tls-ca"
+            )
         self.target, self._timeouts = target, timeouts or Timeouts()
-        self._channel = open_channel(target, self._timeouts, tls)
+        self._line = open_channel(target, self._timeouts, tls)
+        self._channel = self._line if token is None else grpc.intercept_channel(self._line, Bearer(token))
         self._stub = AdminServiceStub(self._channel)
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Self:
+        """The coordinator that the flags of `add_coordinator` name."""
+        return cls(args.coordinator, tls=tls_of(args), token=token_of(args))
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +91,7 @@ class Admin:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._channel.close()
+        self._line.close()
 
     def status(self) -> pb.RunStatus:
         with self._explained():
@@ -182,7 +200,8 @@ def explain(error: grpc.RpcError, target: str) -> FedecadoError:
             )
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
             return FedecadoError(
-                f"{target} refuses this operator ({details}); check the token or certificate"
+                f"{target} refuses this operator ({details}); check --tls-certificate, or --admin-token-file "
+                f"and ${TOKEN_VARIABLE}"
             )
         case code:
             return FedecadoError(f"{target} answers: {details or code}")

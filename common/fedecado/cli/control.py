@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from fedecado.cli.admin import Admin, add_coordinator
 from fedecado.cli.picture import summary
-from fedecado.cli.tls_flags import tls_of
 from fedecado.v1.admin_pb2 import Client, RunStatus
 
 
@@ -24,7 +23,7 @@ def add_worker_arguments(parser: argparse.ArgumentParser, *, reason: bool = True
 
 def call_each(args: argparse.Namespace, action: Callable[[Admin, str], Client | None], done: str) -> int:
     """Do one thing to every worker that was named."""
-    with Admin(args.coordinator, tls=tls_of(args)) as admin:
+    with Admin.of(args) as admin:
         for worker in args.workers:
             known = action(admin, worker)
             sys.stdout.write(f"{worker} {done}{'' if known else ' (it was never here)'}\n")
@@ -32,7 +31,7 @@ def call_each(args: argparse.Namespace, action: Callable[[Admin, str], Client | 
 
 
 def call(args: argparse.Namespace, action: Callable[[Admin], RunStatus]) -> int:
-    with Admin(args.coordinator, tls=tls_of(args)) as admin:
+    with Admin.of(args) as admin:
         sys.stdout.write(f"{summary(action(admin))}\n")
     return 0
 

@@ -15,13 +15,16 @@ Examples:
 
 import argparse
 import asyncio
+import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fedecado.common.errors import ConfigError
 from fedecado.common.logs import setup_logging
 from fedecado.common.sections import (
     AlgorithmSection,
     CoordinatorSection,
+    EnrolmentSection,
     LogSection,
     NetworkSection,
     ObserveSection,
@@ -34,6 +37,10 @@ from fedecado.common.settings import Loaded, Settings
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import require_safe_bind
 
+if TYPE_CHECKING:
+    from fedecado.server.coordinator.admin_token import AdminToken
+    from fedecado.server.coordinator.enrolment import Enrolment
+
 
 class CoordinatorSettings(Settings):
     """What a coordinator reads."""
@@ -45,6 +52,7 @@ class CoordinatorSettings(Settings):
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
     network: NetworkSection = NetworkSection()
+    enrolment: EnrolmentSection = EnrolmentSection()
     observe: ObserveSection = ObserveSection()
     log: LogSection = LogSection()
 
@@ -84,6 +92,9 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         evaluate_every=settings.rounds.evaluate_every,
         linger=chosen.linger,
         tls=tls,
+        crl=network.tls_crl,
+        enrolment=_enrolment(settings.enrolment),
+        admin_token=_admin_token(network),
         suggestions=Suggestions(
             chosen.hint_rate, chosen.hint_epochs, chosen.hint_batch_size, chosen.sensitivity_every
         ),
@@ -104,3 +115,17 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
+
+
+def _enrolment(section: EnrolmentSection) -> "Enrolment | None":
+    from fedecado.server.coordinator.enrolment import Enrolment
+
+    if section.bind is None:
+        return None
+    return Enrolment(section.bind, section.folder, datetime.timedelta(hours=section.hours))
+
+
+def _admin_token(network: NetworkSection) -> "AdminToken | None":
+    from fedecado.server.coordinator.admin_token import AdminToken
+
+    return None if network.admin_token_file is None else AdminToken.from_file(network.admin_token_file)

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedecado.cli.bearer import add_token, token_of
 from fedecado.cli.tls_flags import add_tls, tls_of
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--probe", action="store_true", help="ask the coordinator's health only; exit 0 or 1")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_tls(parser)
+    add_token(parser)
 
 
 def run(_: None, args: argparse.Namespace) -> int:
@@ -76,11 +78,11 @@ def _checks(args: argparse.Namespace) -> Iterator["Check"]:
     yield configuration
     yield checks.disk(settings.run.directory)
     yield checks.open_files()
-    if (tls := tls_of(args)) is not None:
-        yield checks.certificate(tls.certificate)
+    if args.tls_certificate is not None:
+        yield checks.certificate(args.tls_certificate)
     yield reach.port(args.bind or settings.coordinator.bind, asked=args.bind is not None)
     if args.coordinator is not None:
-        yield from reach.coordinator(args.coordinator, tls_of(args))
+        yield from reach.coordinator(args.coordinator, tls_of(args), token_of(args))
 
 
 def _print(check: "Check") -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 if TYPE_CHECKING:
-    from fedecado.common.tls import TlsFiles
+    from fedecado.common.tls import ClientTls
 
 _METHOD = "/grpc.health.v1.Health/Check"
 _WHOLE_SERVER = b""  # HealthCheckRequest with no service named
@@ -19,14 +19,14 @@ def check(channel: grpc.Channel, seconds: float = PROBE_SECONDS) -> bool:
     return call(_WHOLE_SERVER, timeout=seconds) == _SERVING
 
 
-def channel(target: str, tls: "TlsFiles | None" = None) -> grpc.Channel:
+def channel(target: str, tls: "ClientTls | None" = None) -> grpc.Channel:
     """A plain channel: a probe loads no more than it must."""
     if tls is None:
         return grpc.insecure_channel(target)
     return grpc.secure_channel(target, tls.channel_credentials())
 
 
-def serving(target: str, tls: "TlsFiles | None" = None, seconds: float = PROBE_SECONDS) -> bool:
+def serving(target: str, tls: "ClientTls | None" = None, seconds: float = PROBE_SECONDS) -> bool:
     """The same for an address, False also when nothing answers."""
     with channel(target, tls) as line:
         try:

@@ -33,7 +33,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ban": ("fedecado.cli.ban", "Shut workers out of a run"),
     "unban": ("fedecado.cli.unban", "Let banned workers come back"),
     "init": ("fedecado.cli.init", "Start a project with settings and a task that trains as it is"),
-    "certs": ("fedecado.cli.certs", "Make the certificates of a federation"),
+    "certs": ("fedecado.cli.certs", "Make, renew and revoke the certificates of a federation"),
+    "tokens": ("fedecado.cli.tokens", "Make the tokens with which workers enrol"),
     "doctor": ("fedecado.cli.doctor", "Check the installation and the way to a coordinator"),
 }
 

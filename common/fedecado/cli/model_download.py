@@ -12,7 +12,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 
 from fedecado.cli.admin import Admin
 from fedecado.cli.plain import clean, nbytes, scores
-from fedecado.cli.tls_flags import tls_of
 from fedecado.common.errors import ChecksumError, ConfigError, ProtocolError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.model_file import save_model
@@ -28,7 +27,7 @@ _BAR_BYTES = 16_000_000
 def download(args: argparse.Namespace) -> int:
     request = _request(args)
     _check_place(args.output)
-    with Admin(args.coordinator, tls=tls_of(args)) as admin:
+    with Admin.of(args) as admin:
         pieces = admin.model(request)
         header = _header(pieces)
         layout = _layout(header)

@@ -11,7 +11,7 @@ from fedecado.cli.admin import Admin, address, explain
 from fedecado.cli.checks import Check
 from fedecado.cli.plain import clean, seconds_since, span
 from fedecado.common.errors import ConfigError, FedecadoError
-from fedecado.common.tls import TlsFiles
+from fedecado.common.tls import ClientTls
 from fedecado.v1 import PROTOCOL_MAJOR
 from fedecado.v1.admin_pb2 import RunStatus
 
@@ -43,14 +43,14 @@ def port(bind: str, *, asked: bool) -> Check:
     return Check("port", "ok", f"{bind} is free to listen on")
 
 
-def coordinator(target: str, tls: TlsFiles | None = None) -> Iterator[Check]:
+def coordinator(target: str, tls: ClientTls | None = None, token: str | None = None) -> Iterator[Check]:
     """From the wire upwards; the first failure ends it, for what follows would fail likewise."""
     target = address(target)
     reached = _tcp(target)
     yield reached
     if reached.level == "fail":
         return
-    with Admin(target, tls=tls) as admin:
+    with Admin(target, tls=tls, token=token) as admin:
         yield _health(target, tls)
         try:
             status = admin.status()
@@ -79,7 +79,7 @@ def _tcp(target: str) -> Check:
     return Check("coordinator", "fail", detail)
 
 
-def _health(target: str, tls: TlsFiles | None) -> Check:
+def _health(target: str, tls: ClientTls | None) -> Check:
     with health.channel(target, tls) as channel:
         try:
             if health.check(channel, _CONNECT_SECONDS):

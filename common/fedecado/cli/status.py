@@ -24,7 +24,6 @@ from rich.text import Text
 from fedecado.cli import picture
 from fedecado.cli.admin import Admin, Away, add_coordinator
 from fedecado.cli.plain import plain
-from fedecado.cli.tls_flags import tls_of
 from fedecado.common.errors import FedecadoError
 from fedecado.v1 import admin_pb2 as pb
 
@@ -41,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_: None, args: argparse.Namespace) -> int:
-    with Admin(args.coordinator, tls=tls_of(args)) as admin:
+    with Admin.of(args) as admin:
         if args.watch:
             try:
                 _watch(admin, args)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedecado.common.tls import TlsFiles
+    from fedecado.common.tls import ClientTls
 
 
 def add_tls(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +23,10 @@ def add_tls(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def tls_of(args: argparse.Namespace) -> "TlsFiles | None":
-    """The TLS files that were given, if any."""
-    from fedecado.common.tls import TlsFiles
+def tls_of(args: argparse.Namespace) -> "ClientTls | None":
+    """The TLS files that were given, if any; the authority's alone is for those who show a token."""
+    from fedecado.common.tls import ServerTrust, TlsFiles
 
+    if args.tls_ca is not None and args.tls_certificate is None and args.tls_key is None:
+        return ServerTrust(args.tls_ca)
     return TlsFiles.choose(args.tls_ca, args.tls_certificate, args.tls_key)

@@ -11,6 +11,7 @@ Examples:
   fedecado worker --index 3 --clients 20                   the fourth of twenty shares of the digits
   fedecado worker --role evaluator                         measure models on the test set
   fedecado worker --task my_project.task:make --task-arg path=/data --training-rate 0.01
+  fedecado worker --join-address train.example.org:50052 --join-token-file worker-3.token
   FEDECADO_WORKER__INDEX=$JOB_COMPLETION_INDEX fedecado worker --clients 20
 """
 
@@ -25,6 +26,7 @@ from fedecado.common.errors import ConfigError
 from fedecado.common.logs import setup_logging
 from fedecado.common.sections import (
     QUADRATICS,
+    JoinSection,
     LogSection,
     NetworkSection,
     RunSection,
@@ -36,6 +38,7 @@ from fedecado.common.settings import DEFAULT, Loaded, Settings
 from fedecado.common.timeouts import Timeouts
 
 if TYPE_CHECKING:
+    from fedecado.client.credential import Credential
     from fedecado.client.trainer import Trainer
 
 
@@ -47,6 +50,7 @@ class WorkerSettings(Settings):
     training: TrainingSection = TrainingSection()
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
+    join: JoinSection = JoinSection()
     log: LogSection = LogSection()
 
 
@@ -73,17 +77,36 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     setup_logging(settings.log.level, json=settings.log.format == "json")
     if settings.task.factory == QUADRATICS:
         raise ConfigError("quadratics are for fedecado simulate; give a worker another --task")
+    network, timeouts = settings.network, Timeouts(settings.network.peer_loss)
+    name, tls, renewal = settings.worker.id or _default_id(settings.worker), network.tls(), None
+    if settings.join.address is not None:
+        joined = _join(settings, timeouts)
+        if joined is None:
+            return 0  # stopped before it got in
+        name, tls, renewal = joined.worker_id, joined.tls, joined
     identity = Identity(
-        worker_id=settings.worker.id or _default_id(settings.worker),
+        worker_id=name,
         role=settings.worker.role,
         incarnation=secrets.randbits(63) + 1,
         software=version("fedecado"),
         description=f"{socket.gethostname()}, {platform.platform()}, {settings.task.factory}",
     )
-    network = settings.network
-    tls = network.tls()
-    address = Address(settings.worker.coordinator, Timeouts(network.peer_loss), tls)
-    return run_process(address, identity, lambda: make_trainer(loaded))
+    address = Address(settings.worker.coordinator, timeouts, tls)
+    return run_process(address, identity, lambda: make_trainer(loaded), renewal)
+
+
+def _join(settings: WorkerSettings, timeouts: Timeouts) -> "Credential | None":
+    """The worker's certificate, from its folder or for its token; None if it was told to stop."""
+    try:
+        from fedecado.client.joining import Door, join
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"enrolling needs {error.name}; install fedecado[client]") from error
+    section, network = settings.join, settings.network
+    if network.tls_certificate is not None or network.tls_key is not None:
+        raise ConfigError("join.address and network.tls_certificate both say who this worker is; set one")
+    assert section.address is not None  # noqa: S101 - the caller looked
+    door = Door(section.address, section.token_file, network.tls_ca)
+    return join(door, section.folder, settings.worker.id or "", timeouts)
 
 
 def make_trainer(loaded: Loaded[WorkerSettings]) -> "Trainer":

@@ -10,6 +10,7 @@ FedecadoError
 │   └── DuplicateClientError
 ├── RoundError           an event that the round engine cannot accept as things stand
 ├── ProtocolError        a peer sent something the protocol does not allow
+│   ├── IdentityError    a token or a certificate is not good for this
 │   ├── VersionError     the peers speak different protocol versions
 │   └── ChecksumError    bytes were damaged or cut short on the way
 ├── TaskError            the user's model, data or loss failed
@@ -58,6 +59,10 @@ class RoundError(FedecadoError):
 
 class ProtocolError(FedecadoError):
     """A peer sent something the protocol does not allow."""
+
+
+class IdentityError(ProtocolError):
+    """A token or a certificate is not good for this."""
 
 
 class VersionError(ProtocolError):

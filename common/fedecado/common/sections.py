@@ -419,6 +419,9 @@ class NetworkSection(Section):
     tls_ca: Path | None = Field(None, description="Certificate of the authority that both sides trust.")
     tls_certificate: Path | None = Field(None, description="This process's own certificate.")
     tls_key: Path | None = Field(None, description="The key of that certificate.")
+    tls_crl: Path | None = Field(
+        None, description="List of revoked certificates; none is crl.pem beside tls_ca, when there is one."
+    )
     admin_token_file: Path | None = Field(
         None, description="File with the token that operators without an admin certificate show."
     )
@@ -431,6 +434,43 @@ class NetworkSection(Section):
         from fedecado.common.tls import TlsFiles  # it loads gRPC, which few commands need
 
         return TlsFiles.choose(self.tls_ca, self.tls_certificate, self.tls_key)
+
+
+class EnrolmentSection(Section):
+    """Certificates for workers that show a token, given by the coordinator."""
+
+    bind: str | None = Field(
+        None,
+        pattern=r"^(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):[0-9]{1,5}$",
+        description="Address where workers without a certificate enrol; none takes no such worker in.",
+        json_schema_extra={"allowed": "HOST:PORT", "metavar": "HOST:PORT"},
+    )
+    folder: Path = Field(
+        Path("certs"), description="The authority: ca.pem, ca.key and what it has given out."
+    )
+    hours: float = Field(
+        168.0,
+        gt=0,
+        le=24 * 366,
+        description="Life of the certificates given; workers renew them by themselves.",
+    )
+
+
+class JoinSection(Section):
+    """How a worker without a certificate gets one."""
+
+    address: str | None = Field(
+        None,
+        pattern=r"^((dns|ipv4|ipv6|unix|unix-abstract):\S+|[^\s/]+:[0-9]{1,5})$",
+        description="Where the coordinator enrols workers (its enrolment.bind); none enrols nowhere.",
+        json_schema_extra={"allowed": "HOST:PORT", "metavar": "HOST:PORT"},
+    )
+    token_file: Path | None = Field(
+        None, description="File of `fedecado tokens create`; needed until there is a certificate."
+    )
+    folder: Path = Field(
+        Path("identity"), description="Where the worker keeps its key and certificate; its own, not shared."
+    )
 
 
 class ObserveSection(Section):
@@ -468,5 +508,7 @@ class Everything(Settings):
     store: StoreSection = StoreSection()
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
+    enrolment: EnrolmentSection = EnrolmentSection()
+    join: JoinSection = JoinSection()
     observe: ObserveSection = ObserveSection()
     log: LogSection = LogSection()

@@ -15,6 +15,16 @@ from fedecado.common.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
+class ServerTrust:
+    """TLS for those who have no certificate: they know the authority, and show a token instead."""
+
+    ca: Path
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(_read_pem(self.ca))
+
+
+@dataclass(frozen=True, slots=True)
 class TlsFiles:
     """PEM files: the authority's certificate, our own, and its key."""
 
@@ -38,8 +48,11 @@ class TlsFiles:
         ca, certificate, key = self._read()
         return grpc.ssl_channel_credentials(ca, key, certificate)
 
-    def server_credentials(self) -> grpc.ServerCredentials:
-        """What a coordinator shows and trusts, read anew whenever a file has changed."""
+    def server_credentials(self, *, mutual: bool = True) -> grpc.ServerCredentials:
+        """What a coordinator shows and trusts, read anew whenever a file has changed.
+
+        gRPC's Python cannot ask for a certificate without insisting on one: `mutual` asks, else it does not.
+        """
         self._read()
         latest: list[tuple[float, ...]] = [self._stamps()]
 
@@ -55,7 +68,7 @@ class TlsFiles:
             return renewed
 
         return grpc.dynamic_ssl_server_credentials(
-            self._server_configuration(), fetch, require_client_authentication=True
+            self._server_configuration(), fetch, require_client_authentication=mutual
         )
 
     def _server_configuration(self) -> Any:
@@ -69,15 +82,20 @@ class TlsFiles:
             return ()
 
     def _read(self) -> tuple[bytes, bytes, bytes]:
-        contents = []
-        for path in (self.ca, self.certificate, self.key):
-            try:
-                contents.append(path.read_bytes())
-            except OSError as error:
-                raise ConfigError(f"cannot read the TLS file {path}: {error.strerror}") from error
-            if b"-----BEGIN" not in contents[-1]:
-                raise ConfigError(f"{path} is no PEM file; `fedecado certs` makes the right ones")
-        return contents[0], contents[1], contents[2]
+        return _read_pem(self.ca), _read_pem(self.certificate), _read_pem(self.key)
+
+
+ClientTls = TlsFiles | ServerTrust
+
+
+def _read_pem(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the TLS file {path}: {error.strerror}") from error
+    if b"-----BEGIN" not in content:
+        raise ConfigError(f"{path} is no PEM file; `fedecado certs` makes the right ones")
+    return content
 
 
 def require_safe_bind(address: str, tls: TlsFiles | None, *, insecure: bool) -> None:
@@ -100,9 +118,3 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def peer_name(context: Any) -> str | None:
-    """The common name of the peer's certificate; None without TLS."""
-    names = context.auth_context().get("x509_common_name")
-    return names[0].decode() if names else None

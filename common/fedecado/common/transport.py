@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc
 
 from fedecado.common.timeouts import Timeouts
-from fedecado.common.tls import TlsFiles
+from fedecado.common.tls import ClientTls
 from fedecado.common.wire import CHUNK_BYTES
 
 MESSAGE_BYTES: Final = 4 * CHUNK_BYTES
@@ -57,14 +57,14 @@ def channel_options(timeouts: Timeouts) -> Options:
     ]
 
 
-def open_channel(target: str, timeouts: Timeouts, tls: TlsFiles | None = None) -> grpc.Channel:
+def open_channel(target: str, timeouts: Timeouts, tls: ClientTls | None = None) -> grpc.Channel:
     """A blocking channel to a coordinator."""
     if tls is None:
         return grpc.insecure_channel(target, channel_options(timeouts))
     return grpc.secure_channel(target, tls.channel_credentials(), channel_options(timeouts))
 
 
-def open_async_channel(target: str, timeouts: Timeouts, tls: TlsFiles | None = None) -> grpc.aio.Channel:
+def open_async_channel(target: str, timeouts: Timeouts, tls: ClientTls | None = None) -> grpc.aio.Channel:
     """A channel to a coordinator for an event loop."""
     if tls is None:
         return grpc.aio.insecure_channel(target, options=channel_options(timeouts))

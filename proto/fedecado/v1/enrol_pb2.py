@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x66\x65\x64\x65\x63\x61\x64o/v1/enrol.proto\x12\x0b\x66\x65\x64\x65\x63\x61\x64o.v1\"=\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0b\n\x03\x63sr\x18\x02 \x01(\x0c\x12\x11\n\tworker_id\x18\x03 \x01(\t\"J\n\rEnrolResponse\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\x11\n\tauthority\x18\x03 \x01(\x0c\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\x0c\"7\n\rRenewResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x11\n\tauthority\x18\x02 \x01(\x0c\x32\x8e\x01\n\x0c\x45nrolService\x12>\n\x05\x45nrol\x12\x19.fedecado.v1.EnrolRequest\x1a\x1a.fedecado.v1.EnrolResponse\x12>\n\x05Renew\x12\x19.fedecado.v1.RenewRequest\x1a\x1a.fedecado.v1.RenewResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x66\x65\x64\x65\x63\x61\x64o/v1/enrol.proto\x12\x0b\x66\x65\x64\x65\x63\x61\x64o.v1\"=\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0b\n\x03\x63sr\x18\x02 \x01(\x0c\x12\x11\n\tworker_id\x18\x03 \x01(\t\"7\n\rEnrolResponse\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\x0c\"$\n\rRenewResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x32\x8e\x01\n\x0c\x45nrolService\x12>\n\x05\x45nrol\x12\x19.fedecado.v1.EnrolRequest\x1a\x1a.fedecado.v1.EnrolResponse\x12>\n\x05Renew\x12\x19.fedecado.v1.RenewRequest\x1a\x1a.fedecado.v1.RenewResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,11 +34,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENROLREQUEST']._serialized_start=40
   _globals['_ENROLREQUEST']._serialized_end=101
   _globals['_ENROLRESPONSE']._serialized_start=103
-  _globals['_ENROLRESPONSE']._serialized_end=177
-  _globals['_RENEWREQUEST']._serialized_start=179
-  _globals['_RENEWREQUEST']._serialized_end=206
-  _globals['_RENEWRESPONSE']._serialized_start=208
-  _globals['_RENEWRESPONSE']._serialized_end=263
-  _globals['_ENROLSERVICE']._serialized_start=266
-  _globals['_ENROLSERVICE']._serialized_end=408
+  _globals['_ENROLRESPONSE']._serialized_end=158
+  _globals['_RENEWREQUEST']._serialized_start=160
+  _globals['_RENEWREQUEST']._serialized_end=187
+  _globals['_RENEWRESPONSE']._serialized_start=189
+  _globals['_RENEWRESPONSE']._serialized_end=225
+  _globals['_ENROLSERVICE']._serialized_start=228
+  _globals['_ENROLSERVICE']._serialized_end=370
 # @@protoc_insertion_point(module_scope)

@@ -56,23 +56,19 @@ class EnrolResponse(_message.Message):
 
     WORKER_ID_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
-    AUTHORITY_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """What the worker is called from now on: the certificate's common name."""
     certificate: _builtins.bytes
     """PEM."""
-    authority: _builtins.bytes
-    """The certificate of the authority, PEM."""
     def __init__(
         self,
         *,
         worker_id: _builtins.str = ...,
         certificate: _builtins.bytes = ...,
-        authority: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "certificate", b"certificate", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -103,20 +99,16 @@ class RenewResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CERTIFICATE_FIELD_NUMBER: _builtins.int
-    AUTHORITY_FIELD_NUMBER: _builtins.int
     certificate: _builtins.bytes
     """PEM."""
-    authority: _builtins.bytes
-    """The certificate of the authority, PEM."""
     def __init__(
         self,
         *,
         certificate: _builtins.bytes = ...,
-        authority: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "certificate", b"certificate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,8 +25,12 @@ from fedecado.server.algorithms import Algorithm
 from fedecado.server.algorithms.fedecado import FedEcado
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.admin import AdminService
+from fedecado.server.coordinator.admin_token import AdminToken
+from fedecado.server.coordinator.door import Door, bind
+from fedecado.server.coordinator.enrolment import Enroller, Enrolment
 from fedecado.server.coordinator.first_model import Begun
 from fedecado.server.coordinator.gate import AdminGate
+from fedecado.server.coordinator.guard import Guard
 from fedecado.server.coordinator.lag import LagMeter
 from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.post import Suggestions
@@ -64,6 +68,12 @@ class Plan:
     """Seconds to go on serving the finished model; none is for ever."""
     tls: TlsFiles | None = None
     """Mutual TLS with these files; none is plain text."""
+    crl: Path | None = None
+    """The authority's revocation list; none is `crl.pem` beside its certificate."""
+    enrolment: Enrolment | None = None
+    """Where workers get certificates for tokens; none takes nobody in who has none."""
+    admin_token: AdminToken | None = None
+    """What operators may show instead of a certificate."""
     suggestions: Suggestions = field(default_factory=Suggestions)
     recipe: Callable[[Layout], Recipe] | None = None
     """How the run is computed, given its layout; with it the run is kept in the folder and survives."""
@@ -94,6 +104,8 @@ class Coordinator:
         self.lag = LagMeter()
         self.observatory: Observatory | None = None
         self._solver = algorithm.options if isinstance(algorithm, FedEcado) else None
+        self.door: Door | None = None
+        self._guard = None if plan.tls is None else Guard(plan.tls.ca, plan.crl)
         self._health = health.aio.HealthServicer()
         self._stop = asyncio.Event()
         self.address = ""
@@ -102,11 +114,14 @@ class Coordinator:
     async def serve(self) -> int:
         """Serve until the run is over or the process is told to stop; the exit code."""
         server = await self._start()
-        lag = asyncio.create_task(self.lag.run())
+        aside = [asyncio.create_task(self.lag.run())]
+        if self._guard is not None:
+            aside.append(asyncio.create_task(self._guard.watch(self.run, self._timeouts.keepalive)))
         try:
             await self._until_over()
         finally:
-            lag.cancel()
+            for task in aside:
+                task.cancel()
             await self._shut_down(server)
         if self.run.failure is not None:
             raise FedecadoError(f"the coordinator failed: {self.run.failure!r}; its log says more")
@@ -121,14 +136,16 @@ class Coordinator:
         server = grpc.aio.server(
             options=server_options(self._timeouts),
             compression=grpc.Compression.NoCompression,
-            interceptors=() if self._plan.tls is None else (AdminGate(),),
+            interceptors=self._gates(),
         )
-        service = SessionService(self.run, self._timeouts, self._about)
+        service = SessionService(self.run, self._timeouts, self._about, self._guard)
         server.add_generic_rpc_handlers((service.handler(),))
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self._admin, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-        self.address = _bind(server, self._plan.bind, self._plan.tls)
+        await self._open_door(server)
+        tls = self._plan.tls
+        self.address = bind(server, self._plan.bind, None if tls is None else tls.server_credentials())
         await self._observe()
         await server.start()
         for name in ("", *SERVICES):
@@ -141,6 +158,24 @@ class Coordinator:
         sys.stdout.flush()
         self.ready.set()
         return server
+
+    async def _open_door(self, server: grpc.aio.Server) -> None:
+        """Take in workers that have a token, and let those that have a certificate renew it."""
+        plan = self._plan
+        if plan.enrolment is None:
+            return
+        if plan.tls is None or self._guard is None:
+            raise ConfigError("enrolment.bind needs TLS: set network.tls_ca, tls_certificate and tls_key")
+        enroller = Enroller(plan.enrolment.folder, plan.enrolment.life, self._guard)
+        server.add_generic_rpc_handlers((enroller.inside(),))
+        self.door = Door(enroller, self._admin, plan.admin_token)
+        await self.door.open(plan.enrolment.bind, plan.tls, self._timeouts)
+        log.info("workers enrol on %s", self.door.address)
+
+    def _gates(self) -> tuple[AdminGate, ...]:
+        if self._guard is None and self._plan.admin_token is None:
+            return ()  # plain text and no token: whoever reaches the port is trusted
+        return (AdminGate(self._guard, self._plan.admin_token),)
 
     async def _find_model(self) -> None:
         """Go on with a stored run, or start from a file; else the first worker is asked."""
@@ -209,6 +244,8 @@ class Coordinator:
         if not self.run.engine.finished:
             log.info("shutting down; workers may come back to a new coordinator")
             self.run.shut_down("the coordinator was stopped")
+        if self.door is not None:
+            await self.door.close(self._timeouts.drain)
         await server.stop(grace=self._timeouts.drain)
         await self.run.beside.settle()
         path = await self.run.save_last()
@@ -217,17 +254,3 @@ class Coordinator:
             await self.observatory.close()
         if path is not None:
             log.info("the last model is in %s", path)
-
-
-def _bind(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> str:
-    try:
-        port = _add_port(server, address, tls)
-    except RuntimeError as error:
-        raise ConfigError(f"cannot listen on {address}; is another process using that port?") from error
-    return f"{address.rpartition(':')[0]}:{port}"
-
-
-def _add_port(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> int:
-    if tls is None:
-        return server.add_insecure_port(address)
-    return server.add_secure_port(address, tls.server_credentials())

@@ -3,6 +3,7 @@
 from fedecado.common.errors import (
     ChecksumError,
     FedecadoError,
+    IdentityError,
     LayoutError,
     NonFiniteError,
     NumericsError,
@@ -19,6 +20,7 @@ _RESULTS: tuple[tuple[type[FedecadoError], "pb.Acknowledge.Reason.ValueType"], .
     (ProtocolError, pb.Acknowledge.REASON_DAMAGED),
 )
 _SESSIONS: tuple[tuple[type[FedecadoError], "pb.Refused.Reason.ValueType"], ...] = (
+    (IdentityError, pb.Refused.REASON_IDENTITY),
     (VersionError, pb.Refused.REASON_PROTOCOL_VERSION),
     (LayoutError, pb.Refused.REASON_LAYOUT),
     (ProtocolError, pb.Refused.REASON_BAD_MESSAGE),

@@ -9,15 +9,16 @@ from typing import Any, final
 
 import grpc
 
-from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError, VersionError
+from fedecado.common.errors import FedecadoError, IdentityError, LayoutError, ProtocolError, VersionError
 from fedecado.common.layout import Layout
 from fedecado.common.timeouts import Timeouts
-from fedecado.common.tls import peer_name
 from fedecado.common.wire import parse_worker_message, serialize_message
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.exclusion import refusal
+from fedecado.server.coordinator.guard import Guard
 from fedecado.server.coordinator.inbox import Arrival, Inbox, Received, Spoiled
 from fedecado.server.coordinator.members import Member
+from fedecado.server.coordinator.peers import Peer
 from fedecado.server.coordinator.post import verdict
 from fedecado.server.coordinator.refusals import refused_session
 from fedecado.server.coordinator.run import Run
@@ -42,8 +43,8 @@ class Refusal(Exception):  # noqa: N818 - carries an answer, it is no fault
 class SessionService:
     """One `session` call per connected worker."""
 
-    def __init__(self, run: Run, timeouts: Timeouts, about: About) -> None:
-        self._run, self._timeouts, self._about = run, timeouts, about
+    def __init__(self, run: Run, timeouts: Timeouts, about: About, guard: Guard | None = None) -> None:
+        self._run, self._timeouts, self._about, self._guard = run, timeouts, about, guard
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What to add to a server: bulk chunks pass without becoming message objects."""
@@ -56,7 +57,8 @@ class SessionService:
         """A worker's whole visit."""
         session = Session(context, self._timeouts, Inbox(lambda: self._run.layout))
         try:
-            member = await self._admit(session, context.peer(), peer_name(context))
+            session.peer = self._identify(context)
+            member = await self._admit(session, context.peer())
         except Refusal as refusal:
             log.warning("refused %s: %s", context.peer(), refusal)
             await context.write(envelope(refusal.answer))
@@ -67,6 +69,12 @@ class SessionService:
             if member.session is session:
                 log.info("%s is gone", member.id)
                 self._run.left(member)
+
+    def _identify(self, context: Any) -> Peer | None:
+        try:
+            return None if self._guard is None else self._guard.identify(context)
+        except IdentityError as error:
+            raise Refusal(refused_session(error)) from error
 
     async def _converse(self, session: Session, member: Member) -> None:
         """Read and write until either side has said its last word."""
@@ -112,7 +120,7 @@ class SessionService:
                 log.info("%s says goodbye: %s", member.id, arrival.message or "stopped")
         member.seen = time.time()
 
-    async def _admit(self, session: Session, peer: str, certified: str | None) -> Member:
+    async def _admit(self, session: Session, peer: str) -> Member:
         """Read Hello, check it, and welcome the worker."""
         try:
             message = await session.read(self._timeouts.answer)
@@ -120,7 +128,7 @@ class SessionService:
                 raise ProtocolError("the first message must be Hello")
             hello = message.hello
             layout = _check_hello(hello)
-            _check_identity(hello, certified)
+            _check_identity(hello, session.peer)
             if hello.worker_id in self._run.engine.banned:
                 raise Refusal(refusal(hello.worker_id, self._run.engine.banned[hello.worker_id]))
             self._take_over(hello)
@@ -184,13 +192,13 @@ def _blame(member: Member, error: ProtocolError) -> None:
     log.warning("session of %s ended: %s", member.id, error)
 
 
-def _check_identity(hello: pb.Hello, certified: str | None) -> None:
+def _check_identity(hello: pb.Hello, peer: Peer | None) -> None:
     """With certificates, a worker is who its certificate says."""
-    if certified is not None and hello.worker_id != certified:
-        text = (
-            f"your certificate is for {certified!r}, you say you are {hello.worker_id!r}; set worker.id to it"
+    if peer is not None and hello.worker_id != peer.name:
+        raise IdentityError(
+            f"your certificate is for {peer.name!r}, you say you are {hello.worker_id[:140]!r}; "
+            "set worker.id to it"
         )
-        raise Refusal(pb.Refused(reason=pb.Refused.REASON_IDENTITY, message=text, retry=False))
 
 
 def _check_hello(hello: pb.Hello) -> Layout:

@@ -16,6 +16,7 @@ from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import BulkChunk
 from fedecado.server.coordinator.inbox import Arrival, Inbox
 from fedecado.server.coordinator.members import Member
+from fedecado.server.coordinator.peers import Peer
 from fedecado.v1 import session_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ class Session:
         self._outbox: asyncio.Queue[Parcel | None] = asyncio.Queue()
         self._closing = False
         self.member: Member | None = None
+        self.peer: Peer | None = None
+        """Who the certificate says it is; none without TLS."""
         self.sent = 0
 
     def send(self, content: Message) -> None:
