@@ -25,6 +25,7 @@ from fedecado.common.sections import (
     LogSection,
     NetworkSection,
     ObserveSection,
+    RobustSection,
     RoundsSection,
     RunSection,
     SolverSection,
@@ -42,6 +43,7 @@ class CoordinatorSettings(Settings):
     rounds: RoundsSection = RoundsSection()
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
+    robust: RobustSection = RobustSection()
     network: NetworkSection = NetworkSection()
     observe: ObserveSection = ObserveSection()
     log: LogSection = LogSection()
@@ -88,7 +90,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         coordinator = Coordinator(
             plan,
             configure.rules(settings.rounds, settings.run.seed),
-            configure.algorithm(settings.run, settings.algorithm, settings.solver),
+            configure.algorithm(settings.run, settings.algorithm, settings.solver, settings.robust),
             Timeouts(settings.network.peer_loss),
         )
         return await coordinator.serve()

@@ -24,6 +24,7 @@ from fedecado.common.sections import (
     QUADRATICS,
     AlgorithmSection,
     FleetSection,
+    RobustSection,
     RoundsSection,
     RunSection,
     SimulateSection,
@@ -47,6 +48,7 @@ class SimulateSettings(Settings):
     rounds: RoundsSection = RoundsSection()
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
+    robust: RobustSection = RobustSection()
     training: TrainingSection = TrainingSection()
     fleet: FleetSection = FleetSection()
     simulate: SimulateSection = SimulateSection()
@@ -66,7 +68,7 @@ def run(loaded: Loaded[SimulateSettings], args: argparse.Namespace) -> int:
     rules = configure.rules(settings.rounds, settings.run.seed)
     # All clients are here from the start, so the first round does not begin with the first of them.
     engine = Engine(replace(rules, min_clients=settings.fleet.clients))
-    algorithm = configure.algorithm(settings.run, settings.algorithm, settings.solver)
+    algorithm = configure.algorithm(settings.run, settings.algorithm, settings.solver, settings.robust)
     federation = Federation(engine, algorithm, workload.layout, workload.initial())
     options = settings.simulate
     with RoundProgress(settings.rounds.max_rounds, quiet=args.quiet) as progress:

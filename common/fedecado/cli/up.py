@@ -34,6 +34,7 @@ from fedecado.common.sections import (
     LogSection,
     NetworkSection,
     ObserveSection,
+    RobustSection,
     RoundsSection,
     RunSection,
     SolverSection,
@@ -64,6 +65,7 @@ class UpSettings(Settings):
     rounds: RoundsSection = RoundsSection()
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
+    robust: RobustSection = RobustSection()
     training: TrainingSection = TrainingSection()
     coordinator: CoordinatorSection = CoordinatorSection(bind="127.0.0.1:0")
     worker: WorkerSection = WorkerSection()

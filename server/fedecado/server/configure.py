@@ -3,8 +3,8 @@
 from typing import Any, Protocol
 
 from fedecado.common.layout import Layout
-from fedecado.common.sections import AlgorithmSection, RoundsSection, RunSection, SolverSection
-from fedecado.server.algorithms import Algorithm, Options, make_algorithm
+from fedecado.common.sections import AlgorithmSection, RobustSection, RoundsSection, RunSection, SolverSection
+from fedecado.server.algorithms import Algorithm, Options, Robust, make_algorithm
 from fedecado.server.rounds import Rules, Target
 from fedecado.server.store import Recipe
 
@@ -28,13 +28,16 @@ def rules(rounds: RoundsSection, seed: int) -> Rules:
     )
 
 
-def algorithm(run: RunSection, knobs: AlgorithmSection, solver: SolverSection) -> Algorithm[Any]:
+def algorithm(
+    run: RunSection, knobs: AlgorithmSection, solver: SolverSection, robust: RobustSection
+) -> Algorithm[Any]:
     """The run's algorithm with its knobs."""
     return make_algorithm(
         run.algorithm,
         solver=Options(**solver.model_dump()),
         mu=knobs.mu,
         server_rate=knobs.server_rate,
+        robust=Robust(**robust.model_dump()),
     )
 
 
@@ -49,6 +52,8 @@ class Configured(Protocol):
     def solver(self) -> SolverSection: ...
     @property
     def algorithm(self) -> AlgorithmSection: ...
+    @property
+    def robust(self) -> RobustSection: ...
 
 
 def recipe(settings: Configured, layout: Layout) -> Recipe:
@@ -60,4 +65,5 @@ def recipe(settings: Configured, layout: Layout) -> Recipe:
         solver=Options(**settings.solver.model_dump()) if settings.run.algorithm == "fedecado" else None,
         mu=settings.algorithm.mu,
         server_rate=settings.algorithm.server_rate,
+        robust=Robust(**settings.robust.model_dump()),
     )
