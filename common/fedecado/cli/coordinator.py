@@ -28,6 +28,7 @@ from fedecado.common.sections import (
     LogSection,
     NetworkSection,
     ObserveSection,
+    RobustSection,
     RoundsSection,
     RunSection,
     SolverSection,
@@ -51,6 +52,7 @@ class CoordinatorSettings(Settings):
     rounds: RoundsSection = RoundsSection()
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
+    robust: RobustSection = RobustSection()
     network: NetworkSection = NetworkSection()
     enrolment: EnrolmentSection = EnrolmentSection()
     observe: ObserveSection = ObserveSection()

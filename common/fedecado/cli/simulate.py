@@ -24,6 +24,7 @@ from fedecado.common.sections import (
     QUADRATICS,
     AlgorithmSection,
     FleetSection,
+    RobustSection,
     RoundsSection,
     RunSection,
     SimulateSection,
@@ -47,6 +48,7 @@ class SimulateSettings(Settings):
     rounds: RoundsSection = RoundsSection()
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
+    robust: RobustSection = RobustSection()
     training: TrainingSection = TrainingSection()
     fleet: FleetSection = FleetSection()
     simulate: SimulateSection = SimulateSection()

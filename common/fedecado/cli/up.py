@@ -34,6 +34,7 @@ from fedecado.common.sections import (
     LogSection,
     NetworkSection,
     ObserveSection,
+    RobustSection,
     RoundsSection,
     RunSection,
     SolverSection,
@@ -65,6 +66,7 @@ class UpSettings(Settings):
     rounds: RoundsSection = RoundsSection()
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
+    robust: RobustSection = RobustSection()
     training: TrainingSection = TrainingSection()
     coordinator: CoordinatorSection = CoordinatorSection(bind="127.0.0.1:0")
     store: StoreSection = StoreSection()

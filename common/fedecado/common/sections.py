@@ -210,6 +210,24 @@ class AlgorithmSection(Section):
     server_rate: float | None = Field(None, gt=0, description="Server rate of FedBuff and FedAdam.")
 
 
+class RobustSection(Section):
+    """What a single client's update may do to a round."""
+
+    norm_bound: float | None = Field(
+        None, ge=1, description="Longest update taken as it is, in medians of the round; none sets no bound."
+    )
+    beyond: Literal["clip", "drop", "accept"] = Field(
+        "clip",
+        description="Longer ones are shortened; or refused on arrival, too; or only counted.",
+    )
+    trim: float = Field(
+        0.0,
+        ge=0,
+        lt=0.5,
+        description="Share of a round's clients drawn in to the others at either end of every coordinate.",
+    )
+
+
 class TrainingSection(Section):
     """Local training; a worker's own settings win over what the coordinator suggests."""
 
@@ -499,6 +517,7 @@ class Everything(Settings):
     rounds: RoundsSection = RoundsSection()
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
+    robust: RobustSection = RobustSection()
     training: TrainingSection = TrainingSection()
     fleet: FleetSection = FleetSection()
     simulate: SimulateSection = SimulateSection()

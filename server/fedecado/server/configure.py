@@ -3,8 +3,15 @@
 from typing import Any, Protocol
 
 from fedecado.common.layout import Layout
-from fedecado.common.sections import AlgorithmSection, RoundsSection, RunSection, SolverSection, StoreSection
-from fedecado.server.algorithms import Algorithm, Options, make_algorithm
+from fedecado.common.sections import (
+    AlgorithmSection,
+    RobustSection,
+    RoundsSection,
+    RunSection,
+    SolverSection,
+    StoreSection,
+)
+from fedecado.server.algorithms import Algorithm, Options, Robust, make_algorithm
 from fedecado.server.rounds import Rules, Target
 from fedecado.server.store import Recipe, Retention
 
@@ -50,6 +57,8 @@ class Configured(Protocol):
     def solver(self) -> SolverSection: ...
     @property
     def algorithm(self) -> AlgorithmSection: ...
+    @property
+    def robust(self) -> RobustSection: ...
 
 
 def algorithm(settings: Configured) -> Algorithm[Any]:
@@ -69,4 +78,5 @@ def _knobs(settings: Configured) -> dict[str, Any]:
         "solver": Options(**settings.solver.model_dump()) if settings.run.algorithm == "fedecado" else None,
         "mu": settings.algorithm.mu,
         "server_rate": settings.algorithm.server_rate,
+        "robust": Robust(**settings.robust.model_dump()),
     }

@@ -182,7 +182,7 @@ class Federation:
         delivered = [self._delivered[task] for task in tasks]
         weights = np.asarray([kept.update.weight for kept in delivered])
         buffers = np.stack([kept.result.state[self.layout.parameters :] for kept in delivered])
-        return np.asarray((weights / weights.sum()).astype(buffers.dtype) @ buffers)
+        return self._algorithm.average(buffers, weights / weights.sum())
 
     def commit(self, tasks: tuple[int, ...]) -> Report:
         """Complete the round: rewrite the clients' vectors and publish the new version."""

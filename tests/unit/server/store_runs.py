@@ -10,7 +10,7 @@ import numpy as np
 
 from fedecado.common.errors import RoundError
 from fedecado.common.layout import Entry, Layout
-from fedecado.server.algorithms import AlgorithmName, MemoryVectors
+from fedecado.server.algorithms import AlgorithmName, MemoryVectors, Robust
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import (
     Aggregated,
@@ -43,9 +43,14 @@ CLIENTS = [f"client-{i}" for i in range(6)]
 Step = tuple[Event, Result | None]
 
 
-def recipe(algorithm: AlgorithmName = "fedecado", layout: Layout = LAYOUT, **rules: Any) -> Recipe:
+def recipe(
+    algorithm: AlgorithmName = "fedecado",
+    layout: Layout = LAYOUT,
+    robust: Robust | None = None,
+    **rules: Any,
+) -> Recipe:
     defaults = {"mode": "stream", "active": 4, "target_updates": 2, "max_rounds": None, "deadline": 9.0}
-    return Recipe(layout, algorithm, Rules(**{**defaults, **rules}))
+    return Recipe(layout, algorithm, Rules(**{**defaults, **rules}), robust=robust or Robust())
 
 
 def initial(layout: Layout = LAYOUT) -> Any:

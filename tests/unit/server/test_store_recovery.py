@@ -15,7 +15,7 @@ from store_runs import MEMORY, Step, begun, checkpoint, fingerprint, initial, pl
 
 from fedecado.common.errors import ConfigError, LayoutError, RoundError, StoreError
 from fedecado.common.layout import Layout
-from fedecado.server.algorithms import AlgorithmName
+from fedecado.server.algorithms import AlgorithmName, Robust
 from fedecado.server.federation import Result
 from fedecado.server.rounds import (
     Accept,
@@ -36,6 +36,7 @@ ALGORITHMS: list[AlgorithmName] = ["fedecado", "scaffold", "feddyn", "fedadam", 
     algorithm=st.sampled_from(ALGORITHMS),
     mode=st.sampled_from(["rounds", "stream"]),
     staleness=st.sampled_from([1, 20]),
+    robust=st.sampled_from([Robust(), Robust(norm_bound=1.0, trim=0.3)]),
     seed=st.integers(0, 2**32),
     inline=st.sampled_from([0, 1 << 16]),
     crashes=st.lists(st.integers(0, 90), min_size=1, max_size=3),
@@ -44,11 +45,12 @@ def test_a_crash_at_any_moment_changes_nothing(
     algorithm: AlgorithmName,
     mode: str,
     staleness: int,
+    robust: Robust,
     seed: int,
     inline: int,
     crashes: list[int],
 ) -> None:
-    made = recipe(algorithm, mode=mode, max_staleness=staleness, target_updates=2)
+    made = recipe(algorithm, mode=mode, max_staleness=staleness, target_updates=3, robust=robust)
     world = uninterrupted(made, seed, 90)
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:

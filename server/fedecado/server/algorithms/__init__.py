@@ -17,7 +17,9 @@ from fedecado.server.algorithms.base import (
 )
 from fedecado.server.algorithms.corrected import FedDyn, Scaffold
 from fedecado.server.algorithms.fedecado import FedEcado
+from fedecado.server.algorithms.guarded import Guarded
 from fedecado.server.numerics.options import Options
+from fedecado.server.numerics.robust import Robust
 
 __all__ = [
     "Aggregated",
@@ -26,23 +28,33 @@ __all__ = [
     "Assignment",
     "ClientVectors",
     "Gather",
+    "Guarded",
     "MemoryVectors",
     "Options",
     "Report",
+    "Robust",
     "Update",
     "aggregate_all",
     "make_algorithm",
 ]
 
 
-def make_algorithm(  # noqa: PLR0911 - one line per algorithm is the clearest table
+def make_algorithm(
     name: AlgorithmName,
     *,
     solver: Options | None = None,
     mu: float | None = None,
     server_rate: float | None = None,
+    robust: Robust | None = None,
 ) -> Algorithm[Any]:
     """The named algorithm; a knob left at None takes the algorithm's own default."""
+    plain = _make(name, solver, mu, server_rate)
+    return Guarded(plain, robust) if robust is not None and robust.active else plain
+
+
+def _make(  # noqa: PLR0911 - one line per algorithm is the clearest table
+    name: AlgorithmName, solver: Options | None, mu: float | None, server_rate: float | None
+) -> Algorithm[Any]:
     proximal = {} if mu is None else {"mu": mu}
     server = {} if server_rate is None else {"rate": server_rate}
     match name:

@@ -12,11 +12,14 @@ import numpy as np
 
 from fedecado.common.errors import ConfigError, NonFiniteError
 from fedecado.common.layout import Vector
-from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Report
+from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Plain, Report
+from fedecado.server.numerics.circuit import Floats
 
 Moments = tuple[Vector, ...]
 Step = Callable[[Gather, Moments], tuple[Vector, Moments]]
 """(gathered, moments) -> (displacement of the centre, new moments)."""
+Reach = Callable[[Gather], Floats]
+"""How far the rule stretches each displacement, shares apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +32,13 @@ class AveragingState:
     moments: Moments = ()
 
 
-class Averaging:
+class Averaging(Plain):
     """A displacement rule at the centre, and a pull of the clients towards their start."""
 
-    def __init__(self, step: Step, pull: float = 0.0) -> None:
+    def __init__(self, step: Step, pull: float = 0.0, reach: Reach | None = None) -> None:
         if not 0 <= pull < math.inf:
             raise ConfigError(f"the proximal pull mu is {pull!r}; it must be 0 or more, and finite")
-        self._step, self._pull = step, pull
+        self._step, self._pull, self._reach = step, pull, reach
 
     def init(self, central: Vector, vectors: ClientVectors) -> AveragingState:
         del vectors  # no client has a vector of its own
@@ -61,6 +64,9 @@ class Averaging:
     def forget(self, state: AveragingState, client: str) -> AveragingState:
         del client  # nothing is kept about it
         return state
+
+    def reach(self, gathered: Gather) -> Floats:
+        return super().reach(gathered) if self._reach is None else self._reach(gathered)
 
 
 def move_centre(central: Vector, moved: Vector, gathered: Gather) -> tuple[Vector, Report]:
@@ -94,11 +100,14 @@ def fedprox(mu: float = 0.01) -> Averaging:
 def fednova(mu: float = 0.0) -> Averaging:
     """Displacements normalised by each client's own sum of learning rates (Wang et al., 2020)."""
 
-    def step(gathered: Gather, moments: Moments) -> tuple[Vector, Moments]:
+    def reach(gathered: Gather) -> Floats:
         q, tau = gathered.shares(), _rate_sums(gathered)
-        return gathered.mix(moves=(q @ tau) * q / tau), moments
+        return np.asarray((q @ tau) / tau)
 
-    return Averaging(step, pull=mu)
+    def step(gathered: Gather, moments: Moments) -> tuple[Vector, Moments]:
+        return gathered.mix(moves=gathered.shares() * reach(gathered)), moments
+
+    return Averaging(step, pull=mu, reach=reach)
 
 
 def fedbuff(rate: float = 1.0) -> Averaging:

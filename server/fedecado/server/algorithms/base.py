@@ -7,7 +7,7 @@ and combines them (`aggregate`). States are values; what is as large as clients 
 `ClientVectors` and changes only in `Aggregated.finish`, after everything that can fail has succeeded.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -224,6 +224,11 @@ class Gather:
         weights = self.weights()
         return np.asarray(weights / weights.sum())
 
+    def moves(self) -> Iterator[tuple[str, Update, Vector]]:
+        """Each client with its displacement as it counts in this round, to read only."""
+        for (client, update), slot in zip(self.clients.items(), self.basis.move_slots, strict=True):
+            yield client, update, self.basis.rows[slot]
+
     def mix(self, moves: Vector, starts: Vector | None = None) -> Vector:
         """Sum of displacements and of start offsets from the centre, with the given factors."""
         coefficients = np.zeros(self.basis.slots)
@@ -252,6 +257,22 @@ class Algorithm(Protocol[S]):
 
     def forget(self, state: S, client: str) -> S:
         """Take a client that left for good out of the state."""
+
+    def reach(self, gathered: Gather) -> Floats:
+        """How far each displacement is stretched where it meets the others; outliers are judged by that."""
+
+    def average(self, rows: Vector, shares: Floats) -> Vector:
+        """The mean of what is not trained, such as running statistics; a row per client."""
+
+
+class Plain:
+    """Displacements as they are, means as means."""
+
+    def reach(self, gathered: Gather) -> Floats:
+        return np.ones(len(gathered))
+
+    def average(self, rows: Vector, shares: Floats) -> Vector:
+        return np.asarray(shares.astype(rows.dtype) @ rows)
 
 
 def aggregate_all(algorithm: Algorithm[S], state: S, updates: Iterable[Update], enrolled: int) -> S:

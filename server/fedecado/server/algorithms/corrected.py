@@ -15,7 +15,7 @@ import numpy as np
 from fedecado.common.errors import ConfigError, NonFiniteError
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.averaging import move_centre
-from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Update
+from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Plain, Update
 from fedecado.server.numerics.circuit import Floats
 
 
@@ -45,7 +45,7 @@ class CorrectedState:
         )
 
 
-class Scaffold:
+class Scaffold(Plain):
     """Control variates (Karimireddy et al., 2020): b = c_i - c."""
 
     def init(self, central: Vector, vectors: ClientVectors) -> CorrectedState:
@@ -63,9 +63,9 @@ class Scaffold:
         _require_room(gathered)
         c, scalar = state.mean(), state.central.dtype.type
 
-        def change(update: Update) -> Vector:
+        def change(update: Update, move: Vector) -> Vector:
             tau = update.time * update.weight
-            return scalar(update.weight) * ((update.start - update.end) * scalar(1 / tau) - c)
+            return scalar(update.weight) * (move * scalar(-1 / tau) - c)
 
         return _corrected(state, gathered, enrolled, moved, change)
 
@@ -73,7 +73,7 @@ class Scaffold:
         return state.without(client)
 
 
-class FedDyn:
+class FedDyn(Plain):
     """Dynamic regularisation (Acar et al., 2021): pull mu, b = the client's dual."""
 
     def __init__(self, mu: float = 0.1) -> None:
@@ -97,8 +97,8 @@ class FedDyn:
         shift = gathered.mix(moves=gathered.weights() / enrolled)
         moved = gathered.mix(moves=q, starts=q) - state.mean(enrolled) / scalar(self._mu) + shift
 
-        def change(update: Update) -> Vector:
-            return scalar(-self._mu * update.weight) * (update.end - update.start)
+        def change(update: Update, move: Vector) -> Vector:
+            return scalar(-self._mu * update.weight) * move
 
         return _corrected(state, gathered, enrolled, moved, change)
 
@@ -125,15 +125,15 @@ def _corrected(
     gathered: Gather,
     enrolled: int,
     moved: Vector,
-    change: Callable[[Update], Vector],
+    change: Callable[[Update, Vector], Vector],
 ) -> Aggregated[CorrectedState]:
     """Move the centre; `finish` moves each client's vector, and their sum by as much."""
     central, report = move_centre(state.central, moved, gathered)
 
     def finish() -> CorrectedState:
         total = state.total.copy()
-        for client, update in gathered.clients.items():
-            own, moved_by = state.vectors.get(client), change(update)
+        for client, update, move in gathered.moves():
+            own, moved_by = state.vectors.get(client), change(update, move)
             fresh = moved_by if own is None else own + moved_by
             total += fresh if own is None else np.subtract(fresh, own, dtype=np.float64)
             state.vectors.put(client, fresh)

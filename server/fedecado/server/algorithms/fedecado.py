@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedecado.common.layout import Vector
-from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Report
+from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Plain, Report
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
+from fedecado.server.numerics.gamma import fraction
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.reduced import Reduced
 from fedecado.server.numerics.workspace import Workspace
@@ -25,7 +26,7 @@ class FedEcadoState:
     time: float = 0.0
 
 
-class FedEcado:
+class FedEcado(Plain):
     """The circuit; `options` are the knobs of its central solve."""
 
     def __init__(self, options: Options | None = None) -> None:
@@ -110,6 +111,11 @@ class FedEcado:
             return state
         state.flows.drop(client)
         return replace(state, F=state.F - flow)
+
+    def reach(self, gathered: Gather) -> Floats:
+        """The share of its displacement that each trajectory has gone when the common window ends."""
+        times = np.asarray(gathered.times(), np.float64)
+        return fraction(float(times.max()), times, self.options.rho)
 
 
 def _sum_of_flows(state: FedEcadoState, gathered: Gather) -> Floats:

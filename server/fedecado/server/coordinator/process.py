@@ -21,7 +21,7 @@ from fedecado.common.model_file import load_model
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import TlsFiles
 from fedecado.common.transport import server_options
-from fedecado.server.algorithms import Algorithm
+from fedecado.server.algorithms import Algorithm, Guarded
 from fedecado.server.algorithms.fedecado import FedEcado
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.admin import AdminService
@@ -103,7 +103,8 @@ class Coordinator:
         self._admin = AdminService(self.run, self._about)
         self.lag = LagMeter()
         self.observatory: Observatory | None = None
-        self._solver = algorithm.options if isinstance(algorithm, FedEcado) else None
+        plain = algorithm.inner if isinstance(algorithm, Guarded) else algorithm
+        self._solver = plain.options if isinstance(plain, FedEcado) else None
         self.door: Door | None = None
         self._guard = None if plan.tls is None else Guard(plan.tls.ca, plan.crl)
         self._health = health.aio.HealthServicer()

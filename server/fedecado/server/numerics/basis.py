@@ -162,6 +162,34 @@ class Basis:
         """Squared length of every displacement, in order of arrival."""
         return np.asarray([self._squares[slot] for slot in self.move_slots])
 
+    def scale(self, factors: Floats) -> None:
+        """Multiply each displacement by its factor, in place; the inner products follow."""
+        every = np.ones(self.slots)
+        every[self.move_slots] = factors
+        for slot in np.flatnonzero(every != 1.0):
+            self._store[slot] *= self.dtype.type(every[slot])
+        self._squares = (np.square(every) * self._squares).tolist()
+        if self.gram is not None:
+            self.gram = every[:, None] * self.gram * every
+
+    def rewrite(self, change: Callable[[Vector], object]) -> None:
+        """Let `change` alter the displacements, block by block of columns; products are formed anew."""
+        rows = self.rows
+
+        def work(stripe: slice) -> Floats:
+            products = np.zeros((self.slots, self.slots))
+            for columns in blocks(stripe):
+                moves = rows[self.move_slots, columns]
+                change(moves)
+                rows[self.move_slots, columns] = moves
+                products += rows[:, columns] @ rows[:, columns].T
+            return products
+
+        products = np.sum(over_columns(self.size, work), axis=0)
+        self._squares = np.diagonal(products).tolist()
+        if self.gram is not None:
+            self.gram = np.asarray(products)
+
     def release(self) -> None:
         """Give the memory back to the workspace; the rows are gone."""
         self._workspace.give(self._store)

@@ -5,7 +5,7 @@ from typing import Any, Self, get_args
 
 from fedecado.common.errors import ConfigError, LayoutError, StoreError
 from fedecado.common.layout import Layout
-from fedecado.server.algorithms import Algorithm, AlgorithmName, Options, make_algorithm
+from fedecado.server.algorithms import Algorithm, AlgorithmName, Options, Robust, make_algorithm
 from fedecado.server.rounds import Rules, Target
 
 
@@ -19,9 +19,16 @@ class Recipe:
     solver: Options | None = None
     mu: float | None = None
     server_rate: float | None = None
+    robust: Robust = field(default_factory=Robust)
 
     def make_algorithm(self) -> Algorithm[Any]:
-        return make_algorithm(self.algorithm, solver=self.solver, mu=self.mu, server_rate=self.server_rate)
+        return make_algorithm(
+            self.algorithm,
+            solver=self.solver,
+            mu=self.mu,
+            server_rate=self.server_rate,
+            robust=self.robust,
+        )
 
     def require_same_run(self, stored: "Recipe") -> None:
         """Raise unless a run that was begun with `stored` can go on with this."""
@@ -45,6 +52,7 @@ class Recipe:
             "solver": None if self.solver is None else asdict(self.solver),
             "mu": self.mu,
             "server_rate": self.server_rate,
+            "robust": asdict(self.robust),
         }
 
     @classmethod
@@ -62,6 +70,7 @@ class Recipe:
                 solver=None if solver is None else Options(**solver),
                 mu=saved["mu"],
                 server_rate=saved["server_rate"],
+                robust=Robust(**saved.get("robust", {})),
             )
         except (KeyError, TypeError, ValueError, ConfigError, LayoutError) as error:
             raise StoreError(
