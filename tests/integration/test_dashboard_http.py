@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -187,3 +188,14 @@ async def test_a_port_in_use_is_said_so_at_the_start(start: Start) -> None:
         with pytest.raises(ConfigError, match=f"cannot serve the dashboard on {taken}.*choose another port"):
             async with start(plan={"observe": taken}):
                 pass
+
+
+async def test_a_missing_package_is_named_with_the_extra_that_brings_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("observatory", "http"):
+        monkeypatch.delitem(sys.modules, f"fedecado.server.observe.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(ConfigError, match=r"need aiohttp; install fedecado\[server\]"):
+        async with start(plan=OBSERVED):
+            pass

@@ -16,6 +16,7 @@ import uvloop
 from fedecado.client.background import Background
 from fedecado.client.connection import Address, Connection
 from fedecado.client.effects import Effect, HangUp, Leave, Send, Start, Stop
+from fedecado.client.observer import Observer
 from fedecado.client.pace import Backoff, Pace
 from fedecado.client.session import Session
 from fedecado.client.work import Failed, Identity, Learner, Outcome, Work
@@ -28,10 +29,15 @@ class Worker:
     """Joins the session, the line and the thread that trains. Lives on the event loop."""
 
     def __init__(
-        self, address: Address, identity: Identity, learner: Learner, background: Background
+        self,
+        address: Address,
+        identity: Identity,
+        learner: Learner,
+        background: Background,
+        observer: Observer | None = None,
     ) -> None:
         self._address, self._learner, self._background = address, learner, background
-        self._session = Session(identity, learner.profile, Pace.of(address.timeouts))
+        self._session = Session(identity, learner.profile, Pace.of(address.timeouts), observer)
         self._connection: Connection | None = None
 
     async def run(self, stopping: asyncio.Event) -> Leave:
@@ -118,6 +124,7 @@ async def serve(
     make: Callable[[], Learner],
     background: Background,
     stopping: asyncio.Event,
+    observer: Observer | None = None,
 ) -> Leave:
     """Be a worker until `stopping` or the end of the run; `make` is called in the training thread.
 
@@ -129,7 +136,7 @@ async def serve(
         making = background.submit(make)
         await _either(stopping, making)
         if making.done():
-            worker = Worker(address, identity, making.result(), background)
+            worker = Worker(address, identity, making.result(), background, observer)
             ending = await worker.run(stopping)
     finally:
         if worker is not None:
@@ -139,10 +146,16 @@ async def serve(
     return ending
 
 
-def run_process(address: Address, identity: Identity, make: Callable[[], Learner]) -> int:
+def run_process(
+    address: Address, identity: Identity, make: Callable[[], Learner], observer: Observer | None = None
+) -> int:
     """Be a worker; the first SIGTERM or SIGINT ends it in good order, the second at once."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        ending, ended = runner.run(_main(address, identity, make))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            ending, ended = runner.run(_main(address, identity, make, observer))
+    finally:
+        if observer is not None:
+            observer.close()
     logger.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.reason)
     if not ended:
         # The interpreter cannot take a thread out of torch's code, and may crash when it tries.
@@ -151,10 +164,12 @@ def run_process(address: Address, identity: Identity, make: Callable[[], Learner
     return ending.code
 
 
-async def _main(address: Address, identity: Identity, make: Callable[[], Learner]) -> tuple[Leave, bool]:
+async def _main(
+    address: Address, identity: Identity, make: Callable[[], Learner], observer: Observer | None
+) -> tuple[Leave, bool]:
     stopping, background = asyncio.Event(), Background()
     with _signals(stopping):
-        ending = await serve(address, identity, make, background, stopping)
+        ending = await serve(address, identity, make, background, stopping, observer)
     return ending, background.ended
 
 

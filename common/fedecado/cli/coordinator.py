@@ -18,7 +18,7 @@ import asyncio
 from functools import partial
 
 from fedecado.common.errors import ConfigError
-from fedecado.common.logs import setup_logging
+from fedecado.common.logs import identify, setup_logging
 from fedecado.common.sections import (
     AlgorithmSection,
     CoordinatorSection,
@@ -28,6 +28,7 @@ from fedecado.common.sections import (
     RoundsSection,
     RunSection,
     SolverSection,
+    TraceSection,
 )
 from fedecado.common.settings import Loaded, Settings
 from fedecado.common.timeouts import Timeouts
@@ -44,6 +45,7 @@ class CoordinatorSettings(Settings):
     algorithm: AlgorithmSection = AlgorithmSection()
     network: NetworkSection = NetworkSection()
     observe: ObserveSection = ObserveSection()
+    trace: TraceSection = TraceSection()
     log: LogSection = LogSection()
 
 
@@ -53,6 +55,7 @@ SETTINGS = CoordinatorSettings
 def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
     settings = loaded.settings
     setup_logging(settings.log.level, json=settings.log.format == "json")
+    identify(run=settings.run.name)
     try:
         import uvloop
 
@@ -82,6 +85,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         ),
         recipe=partial(configure.recipe, settings) if chosen.durable else None,
         observe=settings.observe.bind,
+        trace=settings.trace.to,
     )
 
     async def main() -> int:

@@ -38,6 +38,7 @@ from fedecado.common.sections import (
     RunSection,
     SolverSection,
     TaskSection,
+    TraceSection,
     TrainingSection,
     UpSection,
     WorkerSection,
@@ -69,6 +70,7 @@ class UpSettings(Settings):
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
     observe: ObserveSection = ObserveSection()
+    trace: TraceSection = TraceSection()
     log: LogSection = LogSection()
 
 

@@ -22,13 +22,14 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from fedecado.common.errors import ConfigError
-from fedecado.common.logs import setup_logging
+from fedecado.common.logs import identify, setup_logging
 from fedecado.common.sections import (
     QUADRATICS,
     LogSection,
     NetworkSection,
     RunSection,
     TaskSection,
+    TraceSection,
     TrainingSection,
     WorkerSection,
 )
@@ -36,7 +37,9 @@ from fedecado.common.settings import DEFAULT, Loaded, Settings
 from fedecado.common.timeouts import Timeouts
 
 if TYPE_CHECKING:
+    from fedecado.client.observer import Observers
     from fedecado.client.trainer import Trainer
+    from fedecado.client.work import Identity
 
 
 class WorkerSettings(Settings):
@@ -47,6 +50,7 @@ class WorkerSettings(Settings):
     training: TrainingSection = TrainingSection()
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
+    trace: TraceSection = TraceSection()
     log: LogSection = LogSection()
 
 
@@ -80,10 +84,31 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
         software=version("fedecado"),
         description=f"{socket.gethostname()}, {platform.platform()}, {settings.task.factory}",
     )
+    identify(run=settings.run.name, worker=identity.worker_id)
     network = settings.network
     tls = network.tls()
     address = Address(settings.worker.coordinator, Timeouts(network.peer_loss), tls)
-    return run_process(address, identity, lambda: make_trainer(loaded))
+    return run_process(address, identity, lambda: make_trainer(loaded), _observers(settings, identity))
+
+
+def _observers(settings: WorkerSettings, identity: "Identity") -> "Observers":
+    """Those who were asked to watch; none costs nothing."""
+    from fedecado.client.observer import Observer, Observers
+
+    observers: list[Observer] = []
+    if settings.worker.metrics is not None:
+        from fedecado.client.metrics import WorkerMetrics
+
+        metrics = WorkerMetrics(identity.worker_id)
+        metrics.serve(settings.worker.metrics)
+        observers.append(metrics)
+    if settings.trace.to is not None:
+        from fedecado.client.otel import WorkerTraces
+        from fedecado.common.tracing import Tracing  # first: it says which extra is missing
+
+        tracing = Tracing(settings.trace.to, process="worker", worker=identity.worker_id)
+        observers.append(WorkerTraces(tracing, identity.worker_id))
+    return Observers(observers)
 
 
 def make_trainer(loaded: Loaded[WorkerSettings]) -> "Trainer":

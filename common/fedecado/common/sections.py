@@ -368,6 +368,13 @@ class WorkerSection(Section):
         None, ge=1, description="CPU threads of torch; none leaves the choice to torch (one per core)."
     )
 
+    metrics: str | None = Field(
+        None,
+        pattern=r"^((\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):)?[0-9]{1,5}$",
+        description="Address of this worker's metrics, or a port on this machine alone; none serves none.",
+        json_schema_extra={"allowed": "PORT or HOST:PORT", "metavar": "[HOST:]PORT"},
+    )
+
     @model_validator(mode="after")
     def _index_is_a_client(self) -> Self:
         if self.index >= self.clients:
@@ -413,6 +420,17 @@ class ObserveSection(Section):
     )
 
 
+class TraceSection(Section):
+    """OpenTelemetry traces of rounds and tasks, through all processes."""
+
+    to: str | None = Field(
+        None,
+        pattern=r"^(otlp|https?://\S+|file:.+)$",
+        description="Where spans go; otlp asks OTEL_EXPORTER_OTLP_ENDPOINT, none keeps no traces.",
+        json_schema_extra={"allowed": "otlp, the URL of a collector, or file:PATH", "metavar": "WHERE"},
+    )
+
+
 class LogSection(Section):
     """What is logged, on standard error."""
 
@@ -436,4 +454,5 @@ class Everything(Settings):
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
     observe: ObserveSection = ObserveSection()
+    trace: TraceSection = TraceSection()
     log: LogSection = LogSection()

@@ -37,6 +37,7 @@ from fedecado.server.store import Recipe, create, has_run, recover_as
 from fedecado.v1 import admin_pb2, admin_pb2_grpc, session_pb2
 
 if TYPE_CHECKING:
+    from fedecado.common.tracing import Tracing
     from fedecado.server.observe.observatory import Observatory
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ class Plan:
     """How the run is computed, given its layout; with it the run is kept in the folder and survives."""
     observe: str | None = None
     """Where to serve the dashboard and the metrics; none serves neither."""
+    trace: str | None = None
+    """Where OpenTelemetry spans go; none keeps no traces."""
 
 
 class Coordinator:
@@ -88,6 +91,7 @@ class Coordinator:
         self._admin = AdminService(self.run, self._about)
         self.lag = LagMeter()
         self.observatory: Observatory | None = None
+        self._tracing: Tracing | None = None
         self._solver = algorithm.options if isinstance(algorithm, FedEcado) else None
         self._health = health.aio.HealthServicer()
         self._stop = asyncio.Event()
@@ -163,10 +167,21 @@ class Coordinator:
 
     async def _observe(self) -> None:
         """Serve the dashboard and the metrics, if they are wanted."""
+        if self._plan.trace is not None:
+            from fedecado.common.tracing import Tracing  # first: it says which extra is missing
+            from fedecado.server.observe.otel import OtelTraces
+
+            self._tracing = Tracing(self._plan.trace, process="coordinator", run=self._plan.name)
+            self.run.traces = OtelTraces(self._tracing.tracer)
         if self._plan.observe is None:
             return
-        from fedecado.server.observe.observatory import Observatory
-
+        try:
+            from fedecado.server.observe.observatory import Observatory
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"the dashboard and the metrics need {error.name}; install fedecado[server], or leave "
+                "observe.bind out"
+            ) from error
         self.observatory = Observatory(self.run, self._about, self.lag, self._solver)
         await self.observatory.start(self._plan.observe)
 
@@ -198,6 +213,8 @@ class Coordinator:
         await self.run.close()
         if self.observatory is not None:
             await self.observatory.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
         if path is not None:
             log.info("the last model is in %s", path)
 
