@@ -398,6 +398,9 @@ class NetworkSection(Section):
     tls_ca: Path | None = Field(None, description="Certificate of the authority that both sides trust.")
     tls_certificate: Path | None = Field(None, description="This process's own certificate.")
     tls_key: Path | None = Field(None, description="The key of that certificate.")
+    admin_token_file: Path | None = Field(
+        None, description="File with the token that operators without an admin certificate show."
+    )
     insecure: bool = Field(
         False, description="Let a coordinator listen beyond this machine without TLS, on a trusted network."
     )
