@@ -162,7 +162,7 @@ async def test_a_private_site_does_not_answer_to_strange_names_and_a_shared_one_
         async with web.get(url(coordinator, "/snapshot"), headers={"Host": "evil.example"}) as response:
             assert response.status == 403
             assert "bind it to another address" in await response.text()
-    async with start(plan={"observe": "0.0.0.0:0"}) as coordinator:
+    async with start(plan={"observe": "0.0.0.0:0", "observe_public": True}) as coordinator:
         port = url(coordinator, "").rpartition(":")[2]
         shared = f"http://127.0.0.1:{port}/snapshot"
         async with web.get(shared, headers={"Host": "runs.example"}) as response:

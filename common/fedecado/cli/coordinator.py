@@ -16,6 +16,7 @@ Examples:
 import argparse
 import asyncio
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fedecado.common.errors import ConfigError
 from fedecado.common.logs import identify, setup_logging
@@ -33,6 +34,9 @@ from fedecado.common.sections import (
 from fedecado.common.settings import Loaded, Settings
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import require_safe_bind
+
+if TYPE_CHECKING:
+    from fedecado.server.coordinator.admin_token import AdminToken
 
 
 class CoordinatorSettings(Settings):
@@ -84,7 +88,9 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
             chosen.hint_rate, chosen.hint_epochs, chosen.hint_batch_size, chosen.sensitivity_every
         ),
         recipe=partial(configure.recipe, settings) if chosen.durable else None,
+        admin_token=_admin_token(network),
         observe=settings.observe.bind,
+        observe_public=settings.observe.public,
         trace=settings.trace.to,
     )
 
@@ -99,3 +105,9 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
+
+
+def _admin_token(network: NetworkSection) -> "AdminToken | None":
+    from fedecado.server.coordinator.admin_token import AdminToken
+
+    return None if network.admin_token_file is None else AdminToken.from_file(network.admin_token_file)

@@ -413,13 +413,17 @@ class NetworkSection(Section):
 
 
 class ObserveSection(Section):
-    """The dashboard and the metrics of a run, for reading only."""
+    """The dashboard and the metrics of a run."""
 
     bind: str | None = Field(
         None,
         pattern=r"^(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):[0-9]{1,5}$",
         description="Address of the dashboard and of /metrics; port 0 takes a free one, none serves neither.",
         json_schema_extra={"allowed": "HOST:PORT", "metavar": "HOST:PORT", "flag": "--observe-bind"},
+    )
+    public: bool = Field(
+        False,
+        description="Show the dashboard to whoever reaches it, beyond this machine, too, without a token.",
     )
 
 

@@ -1,6 +1,5 @@
 """The operators' shared secret."""
 
-import os
 import stat
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def test_a_replaced_token_counts_without_a_restart(path: Path) -> None:
     token = AdminToken.from_file(path)
     renewed = path.with_name("new")
     renewed.write_text("another-" * 6)
-    os.replace(renewed, path)
+    renewed.replace(path)
     assert token.matches("another-" * 6)
     assert not token.matches(TOKEN)
 

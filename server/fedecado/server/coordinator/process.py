@@ -25,6 +25,7 @@ from fedecado.server.algorithms import Algorithm
 from fedecado.server.algorithms.fedecado import FedEcado
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.admin import AdminService
+from fedecado.server.coordinator.admin_token import AdminToken
 from fedecado.server.coordinator.first_model import Begun
 from fedecado.server.coordinator.gate import AdminGate
 from fedecado.server.coordinator.lag import LagMeter
@@ -68,6 +69,10 @@ class Plan:
     """How the run is computed, given its layout; with it the run is kept in the folder and survives."""
     observe: str | None = None
     """Where to serve the dashboard and the metrics; none serves neither."""
+    observe_public: bool = False
+    """Whether whoever reaches the dashboard may see the run, beyond this machine, too."""
+    admin_token: AdminToken | None = None
+    """The operators' secret; none lets nobody act on the dashboard."""
     trace: str | None = None
     """Where OpenTelemetry spans go; none keeps no traces."""
 
@@ -176,13 +181,15 @@ class Coordinator:
         if self._plan.observe is None:
             return
         try:
+            from fedecado.server.observe.access import Access
             from fedecado.server.observe.observatory import Observatory
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"the dashboard and the metrics need {error.name}; install fedecado[server], or leave "
                 "observe.bind out"
             ) from error
-        self.observatory = Observatory(self.run, self._about, self.lag, self._solver)
+        access = Access(self._plan.admin_token, public=self._plan.observe_public)
+        self.observatory = Observatory(self.run, self._about, self.lag, self._solver, access)
         await self.observatory.start(self._plan.observe)
 
     async def _until_over(self) -> None:
