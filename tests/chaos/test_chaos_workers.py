@@ -86,7 +86,9 @@ async def test_a_frozen_worker_is_noticed_in_time_and_takes_part_again_when_it_t
     coordinator, address = await processes.coordinator(
         "--rounds", "40", "--rounds-min-clients", "2", *QUICK, "--linger", "none"
     )
-    frozen = await processes.worker(address, "frozen", *POINT, *QUICK, "--task-arg", "samples=200000")
+    frozen = await processes.worker(
+        address, "frozen", *POINT, *QUICK, "--task-arg", "samples=200000", "--log-level", "debug"
+    )
     async with ProtocolClient(address, "honest", Layout.flat(1048)) as honest:
         await honest.hello()
         await honest.send_initial()

@@ -31,6 +31,14 @@ def test_other_addresses_are_refused(bind: str) -> None:
         ObserveSection(bind=bind)
 
 
+def test_a_page_beyond_this_machine_has_to_be_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results.json").write_text('{"history": [], "ended": "", "seconds": 0}')
+    assert main(["dashboard", str(tmp_path), "--bind", "0.0.0.0:0"]) == 2
+    assert "say --public" in capsys.readouterr().err
+
+
 async def test_a_coordinator_says_where_its_page_is(processes: Processes) -> None:
     coordinator, _ = await processes.coordinator("--observe-bind", "127.0.0.1:0")
     assert "metrics on http://127.0.0.1:" in await coordinator.says("dashboard on http://127.0.0.1:")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -161,7 +162,7 @@ async def test_a_private_site_does_not_answer_to_strange_names_and_a_shared_one_
         async with web.get(url(coordinator, "/snapshot"), headers={"Host": "evil.example"}) as response:
             assert response.status == 403
             assert "bind it to another address" in await response.text()
-    async with start(plan={"observe": "0.0.0.0:0"}) as coordinator:
+    async with start(plan={"observe": "0.0.0.0:0", "observe_public": True}) as coordinator:
         port = url(coordinator, "").rpartition(":")[2]
         shared = f"http://127.0.0.1:{port}/snapshot"
         async with web.get(shared, headers={"Host": "runs.example"}) as response:
@@ -187,3 +188,14 @@ async def test_a_port_in_use_is_said_so_at_the_start(start: Start) -> None:
         with pytest.raises(ConfigError, match=f"cannot serve the dashboard on {taken}.*choose another port"):
             async with start(plan={"observe": taken}):
                 pass
+
+
+async def test_a_missing_package_is_named_with_the_extra_that_brings_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("observatory", "http"):
+        monkeypatch.delitem(sys.modules, f"fedecado.server.observe.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(ConfigError, match=r"need aiohttp; install fedecado\[server\]"):
+        async with start(plan=OBSERVED):
+            pass

@@ -1,12 +1,16 @@
 """The messages a worker sends, made from plain values, and its log lines about them."""
 
 import logging
+from typing import Any
 
 from fedecado.client.effects import Send
+from fedecado.client.observer import Answer
 from fedecado.client.work import Failed, Identity, Measured, Outcome, Profile, Trained, Work
+from fedecado.common.logs import about
 from fedecado.v1 import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from fedecado.v1.session_pb2 import (
     Acknowledge,
+    Assign,
     Evaluation,
     Hello,
     InitialState,
@@ -111,14 +115,21 @@ def describe(task: int, outcome: Outcome) -> tuple[int, str]:
     return logging.INFO, f"task {task} {text}"
 
 
-def verdict(answer: Acknowledge) -> tuple[int, str]:
-    """Level and text of the log line about an acknowledgement."""
+def about_work(work: Work, **more: Any) -> dict[str, Any]:
+    """What a log line about a piece of work is about."""
+    header = work.header
+    number = {"round": header.round} if isinstance(header, Assign) else {}
+    return about(task=header.task_id, version=header.model_version, **number, **more)
+
+
+def verdict(answer: Acknowledge) -> tuple[int, Answer, str]:
+    """Level of the log line about an acknowledgement, what it says, and the text."""
     match answer.outcome:
         case Acknowledge.OUTCOME_ACCEPTED:
-            return logging.INFO, "accepted"
+            return logging.DEBUG, "accepted", "accepted"
         case Acknowledge.OUTCOME_DUPLICATE:
-            return logging.INFO, "was there before"
-    return logging.WARNING, f"refused: {why(answer)}"
+            return logging.INFO, "duplicate", "was there before"
+    return logging.WARNING, "refused", f"refused: {why(answer)}"
 
 
 def why(message: Acknowledge | Refused) -> str:

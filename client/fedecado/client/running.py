@@ -16,6 +16,7 @@ import uvloop
 from fedecado.client.background import Background
 from fedecado.client.connection import Address, Connection
 from fedecado.client.effects import Effect, HangUp, Leave, Send, Start, Stop
+from fedecado.client.observer import Observer
 from fedecado.client.pace import Backoff, Pace
 from fedecado.client.session import Session
 from fedecado.client.work import Failed, Identity, Learner, Outcome, Work
@@ -31,10 +32,15 @@ class Worker:
     """Joins the session, the line and the thread that trains. Lives on the event loop."""
 
     def __init__(
-        self, address: Address, identity: Identity, learner: Learner, background: Background
+        self,
+        address: Address,
+        identity: Identity,
+        learner: Learner,
+        background: Background,
+        observer: Observer | None = None,
     ) -> None:
         self._address, self._learner, self._background = address, learner, background
-        self._session = Session(identity, learner.profile, Pace.of(address.timeouts))
+        self._session = Session(identity, learner.profile, Pace.of(address.timeouts), observer)
         self._connection: Connection | None = None
 
     async def run(self, stopping: asyncio.Event) -> Leave:
@@ -121,6 +127,7 @@ async def serve(
     make: Callable[[], Learner],
     background: Background,
     stopping: asyncio.Event,
+    observer: Observer | None = None,
 ) -> Leave:
     """Be a worker until `stopping` or the end of the run; `make` is called in the training thread.
 
@@ -132,7 +139,7 @@ async def serve(
         making = background.submit(make)
         await _either(stopping, making)
         if making.done():
-            worker = Worker(address, identity, making.result(), background)
+            worker = Worker(address, identity, making.result(), background, observer)
             ending = await worker.run(stopping)
     finally:
         if worker is not None:
@@ -143,14 +150,23 @@ async def serve(
 
 
 def run_process(
-    address: Address, identity: Identity, make: Callable[[], Learner], credential: "Credential | None" = None
+    address: Address,
+    identity: Identity,
+    make: Callable[[], Learner],
+    *,
+    credential: "Credential | None" = None,
+    observer: Observer | None = None,
 ) -> int:
     """Be a worker; the first SIGTERM or SIGINT ends it in good order, the second at once.
 
     A `credential` is the worker's own to renew while it works.
     """
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        ending, ended = runner.run(_main(address, identity, make, credential))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            ending, ended = runner.run(_main(address, identity, make, credential, observer))
+    finally:
+        if observer is not None:
+            observer.close()
     logger.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.reason)
     if not ended:
         # The interpreter cannot take a thread out of torch's code, and may crash when it tries.
@@ -160,7 +176,11 @@ def run_process(
 
 
 async def _main(
-    address: Address, identity: Identity, make: Callable[[], Learner], credential: "Credential | None"
+    address: Address,
+    identity: Identity,
+    make: Callable[[], Learner],
+    credential: "Credential | None",
+    observer: Observer | None,
 ) -> tuple[Leave, bool]:
     stopping, background = asyncio.Event(), Background()
     with signals(stopping):
@@ -170,7 +190,7 @@ async def _main(
                 from fedecado.client.renewal import keep_fresh
 
                 renewing = group.create_task(keep_fresh(credential, address.target, address.timeouts))
-            ending = await serve(address, identity, make, background, stopping)
+            ending = await serve(address, identity, make, background, stopping, observer)
             if renewing is not None:
                 renewing.cancel()
     return ending, background.ended

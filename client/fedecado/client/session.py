@@ -14,9 +14,11 @@ from typing import Final, final
 from fedecado.client import replies
 from fedecado.client.effects import Effect, Ending, HangUp, Leave, Retry, Send, Start, Stop
 from fedecado.client.incoming import Incoming
+from fedecado.client.observer import Observer, Observers
 from fedecado.client.pace import Pace
 from fedecado.client.work import Failed, Identity, Outcome, Profile, Trained, Work
 from fedecado.common.errors import FedecadoError, ProtocolError
+from fedecado.common.logs import about, identify
 from fedecado.common.wire import BulkChunk
 from fedecado.v1 import PROTOCOL_MAJOR
 from fedecado.v1.session_pb2 import (
@@ -51,8 +53,11 @@ class _Held:
 class Session:
     """The state machine of one worker, over all its connections; attributes are there to be read."""
 
-    def __init__(self, identity: Identity, profile: Profile, pace: Pace) -> None:
+    def __init__(
+        self, identity: Identity, profile: Profile, pace: Pace, observer: Observer | None = None
+    ) -> None:
         self.pace = pace
+        self._observer: Observer = observer or Observers()
         self.welcomed = False
         self.ending: Ending | None = None
         """How this connection ends, once that is decided."""
@@ -102,6 +107,7 @@ class Session:
     def closed(self) -> None:
         """The stream is gone; what is half received is lost, what is held is kept."""
         self.welcomed, self.ending, self._incoming = False, None, None
+        self._observer.connected(False)
 
     def stop(self) -> list[Effect]:
         """The operator wants the worker to end; finished results may still go out first."""
@@ -111,6 +117,8 @@ class Session:
         self.ending = Leave(0, "stopped")
         running = [task for task, item in self._held.items() if item.outcome is None]
         stops: list[Effect] = [Stop(self._held.pop(task).work) for task in running]
+        for task in running:
+            self._observer.dropped(task)
         if not self.welcomed:
             return stops
         bye = WorkerBye(reason=WorkerBye.REASON_STOPPED, message="stopped by its operator or scheduler")
@@ -125,7 +133,9 @@ class Session:
         held.outcome = outcome
         if isinstance(outcome, Trained) and outcome.curvature is not None:
             self._curvature = outcome.curvature
-        logger.log(*replies.describe(task, outcome))
+        self._observer.finished(work, outcome)
+        level, text = replies.describe(task, outcome)
+        logger.log(level, text, extra=replies.about_work(work, seconds=getattr(outcome, "seconds", None)))
         return self._deliver(task) if self.welcomed and not self._stopping else []
 
     def progressed(self, work: Work, done: int, total: int, loss: float | None) -> list[Effect]:
@@ -155,6 +165,8 @@ class Session:
             self.ending = Leave(1, problem)
             return []
         self.welcomed, self._run_id = True, welcome.run_id
+        self._observer.connected(True)
+        identify(run=welcome.run_name or welcome.run_id)
         self.pace = self._own_pace.overridden(welcome.intervals)
         logger.info(
             "enrolled as %s (number %d) in run %s, weight %.3g, model version %d",
@@ -193,7 +205,9 @@ class Session:
             raise ProtocolError("the coordinator sent a task with id 0, which means none")
         self._incoming = None
         if task in self._held:
-            logger.warning("task %d was assigned twice; going on with the first", task)
+            logger.warning(
+                "task %d was assigned twice; going on with the first", task, extra=about(task=task)
+            )
             return []
         try:
             if isinstance(header, Evaluate) != (self._identity.role == "evaluator"):
@@ -222,13 +236,15 @@ class Session:
         if work is None:
             return []
         self._incoming, self._held[task] = None, _Held(work)
-        logger.info("task %d started from model version %d", task, work.header.model_version)
+        self._observer.started(work)
+        version = work.header.model_version
+        logger.debug("task %d started from version %d", task, version, extra=replies.about_work(work))
         return [Start(work)]
 
     def _reject(self, task: int, error: FedecadoError) -> list[Effect]:
         """Tell the coordinator that a task did not arrive as it should."""
         self._incoming = None
-        logger.error("task %d cannot be taken: %s", task, error)
+        logger.error("task %d cannot be taken: %s", task, error, extra=about(task=task))
         return [Send(replies.failure(task, Failed.of(error)))]
 
     def _deliver(self, task: int) -> list[Effect]:
@@ -237,13 +253,17 @@ class Session:
         assert held.outcome is not None  # noqa: S101 - for the type checker; callers see to it
         if isinstance(held.outcome, Failed):
             del self._held[task]
-        return [replies.result(held.work, held.outcome, self._profile.layout.digest)]
+        send = replies.result(held.work, held.outcome, self._profile.layout.digest)
+        self._observer.sending(held.work, send.message)
+        return [send]
 
     def _acknowledge(self, answer: Acknowledge) -> list[Effect]:
         task = answer.task_id
         what = f"task {task}" if task else "the initial state"
-        level, text = replies.verdict(answer)
-        logger.log(level, "%s %s", what, text)
+        level, verdict, text = replies.verdict(answer)
+        logger.log(level, "%s %s", what, text, extra=about(task=task, outcome=verdict))
+        if task:
+            self._observer.answered(task, verdict)
         if answer.outcome == Acknowledge.OUTCOME_REFUSED and answer.reason == Acknowledge.REASON_DAMAGED:
             if not task:
                 return [replies.initial_state(self._profile)]
@@ -261,7 +281,8 @@ class Session:
         held = self._held.pop(task, None)
         if held is None:
             return []
-        logger.info("task %d: %s%s", task, what, f" ({reason})" if reason else "")
+        self._observer.dropped(task)
+        logger.info("task %d: %s%s", task, what, f" ({reason})" if reason else "", extra=about(task=task))
         return [Stop(held.work)]
 
     def _refused(self, refused: Refused) -> list[Effect]:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fedecado.common.errors import ConfigError
-from fedecado.common.logs import setup_logging
+from fedecado.common.logs import identify, setup_logging
 from fedecado.common.sections import (
     AlgorithmSection,
     CoordinatorSection,
@@ -33,6 +33,7 @@ from fedecado.common.sections import (
     RunSection,
     SolverSection,
     StoreSection,
+    TraceSection,
 )
 from fedecado.common.settings import Loaded, Settings
 from fedecado.common.timeouts import Timeouts
@@ -56,6 +57,7 @@ class CoordinatorSettings(Settings):
     network: NetworkSection = NetworkSection()
     enrolment: EnrolmentSection = EnrolmentSection()
     observe: ObserveSection = ObserveSection()
+    trace: TraceSection = TraceSection()
     log: LogSection = LogSection()
 
 
@@ -65,6 +67,7 @@ SETTINGS = CoordinatorSettings
 def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
     settings = loaded.settings
     setup_logging(settings.log.level, json=settings.log.format == "json")
+    identify(run=settings.run.name)
     try:
         import uvloop
 
@@ -104,6 +107,8 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         retention=configure.retention(settings.store),
         checkpoint_seconds=settings.store.checkpoint_seconds,
         observe=settings.observe.bind,
+        observe_public=settings.observe.public,
+        trace=settings.trace.to,
     )
 
     async def main() -> int:

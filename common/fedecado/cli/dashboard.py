@@ -25,12 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="address to serve on (default: a free port)",
     )
+    parser.add_argument(
+        "--public", action="store_true", help="let whoever reaches a --bind beyond this machine look"
+    )
 
 
 def run(_: None, args: argparse.Namespace) -> int:
     if not re.fullmatch(r"\S+:[0-9]{1,5}", args.bind):
         raise ConfigError(f"--bind {args.bind!r}: must be HOST:PORT, such as 127.0.0.1:8080")
     try:
+        from fedecado.server.observe.access import Access
         from fedecado.server.observe.finished import read_results
         from fedecado.server.observe.http import Site
     except ModuleNotFoundError as error:
@@ -40,8 +44,14 @@ def run(_: None, args: argparse.Namespace) -> int:
     snapshot = read_results(args.run)
 
     async def serve() -> None:
-        site = Site(Feed(lambda: snapshot), lambda: snapshot)
+        access = Access(public=args.public)
+        site = Site(Feed(lambda: snapshot), lambda: snapshot, access=access)
         await site.start(args.bind)
+        if not access.open:
+            await site.close()
+            raise ConfigError(
+                f"{args.bind} is beyond this machine, and the page has no password; say --public"
+            )
         sys.stdout.write(f"dashboard of {snapshot['run']['name']} on {site.url}; Ctrl-C ends it\n")
         sys.stdout.flush()
         try:

@@ -40,6 +40,7 @@ from fedecado.common.sections import (
     SolverSection,
     StoreSection,
     TaskSection,
+    TraceSection,
     TrainingSection,
     UpSection,
     WorkerSection,
@@ -73,6 +74,7 @@ class UpSettings(Settings):
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
     observe: ObserveSection = ObserveSection()
+    trace: TraceSection = TraceSection()
     log: LogSection = LogSection()
 
 

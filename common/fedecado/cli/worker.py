@@ -23,7 +23,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from fedecado.common.errors import ConfigError
-from fedecado.common.logs import setup_logging
+from fedecado.common.logs import identify, setup_logging
 from fedecado.common.sections import (
     QUADRATICS,
     JoinSection,
@@ -31,6 +31,7 @@ from fedecado.common.sections import (
     NetworkSection,
     RunSection,
     TaskSection,
+    TraceSection,
     TrainingSection,
     WorkerSection,
 )
@@ -39,7 +40,9 @@ from fedecado.common.timeouts import Timeouts
 
 if TYPE_CHECKING:
     from fedecado.client.credential import Credential
+    from fedecado.client.observer import Observers
     from fedecado.client.trainer import Trainer
+    from fedecado.client.work import Identity
 
 
 class WorkerSettings(Settings):
@@ -51,6 +54,7 @@ class WorkerSettings(Settings):
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
     join: JoinSection = JoinSection()
+    trace: TraceSection = TraceSection()
     log: LogSection = LogSection()
 
 
@@ -91,8 +95,32 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
         software=version("fedecado"),
         description=f"{socket.gethostname()}, {platform.platform()}, {settings.task.factory}",
     )
+    identify(run=settings.run.name, worker=identity.worker_id)
     address = Address(settings.worker.coordinator, timeouts, tls)
-    return run_process(address, identity, lambda: make_trainer(loaded), renewal)
+    observers = _observers(settings, identity)
+    return run_process(
+        address, identity, lambda: make_trainer(loaded), credential=renewal, observer=observers
+    )
+
+
+def _observers(settings: WorkerSettings, identity: "Identity") -> "Observers":
+    """Those who were asked to watch; none costs nothing."""
+    from fedecado.client.observer import Observer, Observers
+
+    observers: list[Observer] = []
+    if settings.worker.metrics is not None:
+        from fedecado.client.metrics import WorkerMetrics
+
+        metrics = WorkerMetrics(identity.worker_id)
+        metrics.serve(settings.worker.metrics)
+        observers.append(metrics)
+    if settings.trace.to is not None:
+        from fedecado.client.otel import WorkerTraces
+        from fedecado.common.tracing import Tracing  # first: it says which extra is missing
+
+        tracing = Tracing(settings.trace.to, process="worker", worker=identity.worker_id)
+        observers.append(WorkerTraces(tracing, identity.worker_id))
+    return Observers(observers)
 
 
 def _join(settings: WorkerSettings, timeouts: Timeouts) -> "Credential | None":

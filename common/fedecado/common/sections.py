@@ -414,6 +414,13 @@ class WorkerSection(Section):
         None, ge=1, description="CPU threads of torch; none leaves the choice to torch (one per core)."
     )
 
+    metrics: str | None = Field(
+        None,
+        pattern=r"^((\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):)?[0-9]{1,5}$",
+        description="Address of this worker's metrics, or a port on this machine alone; none serves none.",
+        json_schema_extra={"allowed": "PORT or HOST:PORT", "metavar": "[HOST:]PORT"},
+    )
+
     @model_validator(mode="after")
     def _index_is_a_client(self) -> Self:
         if self.index >= self.clients:
@@ -492,13 +499,28 @@ class JoinSection(Section):
 
 
 class ObserveSection(Section):
-    """The dashboard and the metrics of a run, for reading only."""
+    """The dashboard and the metrics of a run."""
 
     bind: str | None = Field(
         None,
         pattern=r"^(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):[0-9]{1,5}$",
         description="Address of the dashboard and of /metrics; port 0 takes a free one, none serves neither.",
         json_schema_extra={"allowed": "HOST:PORT", "metavar": "HOST:PORT", "flag": "--observe-bind"},
+    )
+    public: bool = Field(
+        False,
+        description="Show the dashboard to whoever reaches it, beyond this machine, too, without a token.",
+    )
+
+
+class TraceSection(Section):
+    """OpenTelemetry traces of rounds and tasks, through all processes."""
+
+    to: str | None = Field(
+        None,
+        pattern=r"^(otlp|https?://\S+|file:.+)$",
+        description="Where spans go; otlp asks OTEL_EXPORTER_OTLP_ENDPOINT, none keeps no traces.",
+        json_schema_extra={"allowed": "otlp, the URL of a collector, or file:PATH", "metavar": "WHERE"},
     )
 
 
@@ -530,4 +552,5 @@ class Everything(Settings):
     enrolment: EnrolmentSection = EnrolmentSection()
     join: JoinSection = JoinSection()
     observe: ObserveSection = ObserveSection()
+    trace: TraceSection = TraceSection()
     log: LogSection = LogSection()

@@ -556,6 +556,7 @@ class Assign(_message.Message):
     DRIFT_BYTES_FIELD_NUMBER: _builtins.int
     HINTS_FIELD_NUMBER: _builtins.int
     REFRESH_CURVATURE_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.int
     model_version: _builtins.int
     """Version of the central state that follows."""
@@ -571,6 +572,8 @@ class Assign(_message.Message):
     """Length of the drift b (FedECADO: I_i / w_i), trainable parameters only; 0 for none, b = 0."""
     refresh_curvature: _builtins.bool
     """Measure h_i again at the start of this task and send it with the update."""
+    traceparent: _builtins.str
+    """Trace that this task belongs to, as in the W3C's traceparent header; empty when none is kept."""
     @_builtins.property
     def hints(self) -> Global___Hints: ...
     def __init__(
@@ -585,10 +588,11 @@ class Assign(_message.Message):
         drift_bytes: _builtins.int = ...,
         hints: Global___Hints | None = ...,
         refresh_curvature: _builtins.bool = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hints", b"hints"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drift_bytes", b"drift_bytes", "hints", b"hints", "model_version", b"model_version", "pull", b"pull", "refresh_curvature", b"refresh_curvature", "round", b"round", "state_bytes", b"state_bytes", "task_id", b"task_id", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drift_bytes", b"drift_bytes", "hints", b"hints", "model_version", b"model_version", "pull", b"pull", "refresh_curvature", b"refresh_curvature", "round", b"round", "state_bytes", b"state_bytes", "task_id", b"task_id", "traceparent", b"traceparent", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -684,6 +688,7 @@ class Update(_message.Message):
     LAYOUT_DIGEST_FIELD_NUMBER: _builtins.int
     STATE_BYTES_FIELD_NUMBER: _builtins.int
     TRAINING_SECONDS_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.int
     model_version: _builtins.int
     """Version that the training started from, as assigned; gives x_i_start."""
@@ -705,6 +710,8 @@ class Update(_message.Message):
     """Length of the state that follows."""
     training_seconds: _builtins.float
     """Wall-clock time of the training alone."""
+    traceparent: _builtins.str
+    """The worker's part of the task's trace, as in Assign."""
     def __init__(
         self,
         *,
@@ -720,10 +727,11 @@ class Update(_message.Message):
         layout_digest: _builtins.str = ...,
         state_bytes: _builtins.int = ...,
         training_seconds: _builtins.float = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "curvature", b"curvature", "loss_after", b"loss_after", "loss_before", b"loss_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "curvature", b"curvature", "layout_digest", b"layout_digest", "loss_after", b"loss_after", "loss_before", b"loss_before", "model_version", b"model_version", "samples_seen", b"samples_seen", "state_bytes", b"state_bytes", "steps", b"steps", "task_id", b"task_id", "training_seconds", b"training_seconds", "weight", b"weight", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "curvature", b"curvature", "layout_digest", b"layout_digest", "loss_after", b"loss_after", "loss_before", b"loss_before", "model_version", b"model_version", "samples_seen", b"samples_seen", "state_bytes", b"state_bytes", "steps", b"steps", "task_id", b"task_id", "traceparent", b"traceparent", "training_seconds", b"training_seconds", "weight", b"weight", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__curvature: _TypeAlias = _typing.Literal["curvature"]  # noqa: Y015
     _WhichOneofArgType__curvature: _TypeAlias = _typing.Literal["_curvature", b"_curvature"]  # noqa: Y015

@@ -4,6 +4,7 @@ import logging
 
 from google.protobuf.message import Message
 
+from fedecado.common.logs import about
 from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.run import Run
 from fedecado.server.rounds import Banned, Unbanned
@@ -16,13 +17,13 @@ def drop(run: Run, worker: str, reason: str) -> None:
     """End a session now; the worker keeps what it holds and may come back at once."""
     member = run.members.by_id.get(worker)
     if member is not None:
-        log.warning("%s is dropped: %s", worker, reason)
+        log.warning("%s is dropped: %s", worker, reason, extra=about(worker=worker))
         end_session(run, member, pb.CoordinatorBye(message=f"dropped: {reason}"))
 
 
 def ban(run: Run, worker: str, reason: str) -> None:
     """Shut a worker out of the run: its flow leaves the balance, and it is refused from now on."""
-    log.warning("%s is banned: %s", worker, reason)
+    log.warning("%s is banned: %s", worker, reason, extra=about(worker=worker))
     run.handle(Banned(worker, reason))
     member = run.members.by_id.get(worker)
     if member is not None:
@@ -31,7 +32,7 @@ def ban(run: Run, worker: str, reason: str) -> None:
 
 def unban(run: Run, worker: str) -> None:
     """Let a worker come back, as one that is new."""
-    log.warning("%s is no longer banned", worker)
+    log.warning("%s is no longer banned", worker, extra=about(worker=worker))
     run.handle(Unbanned(worker))
 
 

@@ -6,6 +6,7 @@ from typing import final
 
 from fedecado.common.errors import NumericsError
 from fedecado.common.layout import Layout, Vector
+from fedecado.common.logs import about
 from fedecado.server.coordinator.beside import Beside
 from fedecado.server.coordinator.members import Member, Members
 from fedecado.server.coordinator.post import acknowledge
@@ -91,6 +92,7 @@ class FirstModel:
 
     def _give_up(self, asked: Member) -> None:
         if not self._done and self._asked is asked and len(self._members.connected(trains=True)) > 1:
-            log.warning("%s has not sent its model; asking another worker", asked.id)
+            words = "%s has not sent its model; asking another worker"
+            log.warning(words, asked.id, extra=about(worker=asked.id))
             self._asked = None
             self.ask(besides=asked)

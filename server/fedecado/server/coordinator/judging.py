@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import final
 
 from fedecado.common.layout import Vector
+from fedecado.common.logs import about
 from fedecado.server.coordinator.evaluation import Evaluation
 from fedecado.server.coordinator.journal import Journal, Measurement
 from fedecado.server.coordinator.members import Member, Members
@@ -53,7 +54,8 @@ class Judging:
             self._journal.best = measurement
             self._save_best(measurement.version, state)
         words = ", ".join(f"{name} {value:.4g}" for name, value in measurement.metrics.items())
-        log.info("version %d: %s", measurement.version, words)
+        found = about(worker=member.id, version=measurement.version, metrics=dict(measurement.metrics))
+        log.info("version %d: %s", measurement.version, words, extra=found)
         return measurement
 
     def release(self, member: Member) -> None:

@@ -31,7 +31,7 @@ class Suggestions:
 
 
 def assignment(
-    offer: Offer, number: int, frames: Frames, suggestions: Suggestions, accepted: int
+    offer: Offer, number: int, frames: Frames, suggestions: Suggestions, accepted: int, traceparent: str = ""
 ) -> tuple[Parcel, int]:
     """A task: its header, the version's frames that all workers share, this worker's drift."""
     drift = offer.assignment.drift
@@ -45,6 +45,7 @@ def assignment(
         drift_bytes=0 if drift is None else drift.nbytes,
         hints=suggestions.hints(),
         refresh_curvature=suggestions.refresh(accepted),
+        traceparent=traceparent,
     )
     parcel: Parcel = chain((envelope(header),), frames, () if drift is None else encode(drift))
     return parcel, header.state_bytes + header.drift_bytes

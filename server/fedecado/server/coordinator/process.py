@@ -41,6 +41,7 @@ from fedecado.server.store import Recipe, Recovered, Retention, create, create_f
 from fedecado.v1 import admin_pb2, admin_pb2_grpc, session_pb2
 
 if TYPE_CHECKING:
+    from fedecado.common.tracing import Tracing
     from fedecado.server.observe.observatory import Observatory
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,10 @@ class Plan:
     checkpoint_seconds: float = 30.0
     observe: str | None = None
     """Where to serve the dashboard and the metrics; none serves neither."""
+    observe_public: bool = False
+    """Whether whoever reaches the dashboard may see the run, beyond this machine, too."""
+    trace: str | None = None
+    """Where OpenTelemetry spans go; none keeps no traces."""
 
 
 class Coordinator:
@@ -103,6 +108,7 @@ class Coordinator:
         self._admin = AdminService(self.run, self._about)
         self.lag = LagMeter()
         self.observatory: Observatory | None = None
+        self._tracing: Tracing | None = None
         plain = algorithm.inner if isinstance(algorithm, Guarded) else algorithm
         self._solver = plain.options if isinstance(plain, FedEcado) else None
         self.door: Door | None = None
@@ -216,11 +222,24 @@ class Coordinator:
 
     async def _observe(self) -> None:
         """Serve the dashboard and the metrics, if they are wanted."""
+        if self._plan.trace is not None:
+            from fedecado.common.tracing import Tracing  # first: it says which extra is missing
+            from fedecado.server.observe.otel import OtelTraces
+
+            self._tracing = Tracing(self._plan.trace, process="coordinator", run=self._plan.name)
+            self.run.traces = OtelTraces(self._tracing.tracer)
         if self._plan.observe is None:
             return
-        from fedecado.server.observe.observatory import Observatory
-
-        self.observatory = Observatory(self.run, self._about, self.lag, self._solver)
+        try:
+            from fedecado.server.observe.access import Access
+            from fedecado.server.observe.observatory import Observatory
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"the dashboard and the metrics need {error.name}; install fedecado[server], or leave "
+                "observe.bind out"
+            ) from error
+        access = Access(self._plan.admin_token, public=self._plan.observe_public)
+        self.observatory = Observatory(self.run, self._about, self.lag, self._solver, access)
         await self.observatory.start(self._plan.observe)
 
     async def _until_over(self) -> None:
@@ -253,5 +272,7 @@ class Coordinator:
         await self.run.close()
         if self.observatory is not None:
             await self.observatory.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
         if path is not None:
             log.info("the last model is in %s", path)

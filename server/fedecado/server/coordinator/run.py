@@ -15,6 +15,7 @@ from typing import Any, TypeVar, assert_never
 
 from fedecado.common.errors import FedecadoError, LayoutError, NumericsError, RoundError
 from fedecado.common.layout import Layout, Vector
+from fedecado.common.logs import about
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import Frames
 from fedecado.server.algorithms import Algorithm
@@ -38,6 +39,7 @@ from fedecado.server.coordinator.post import Suggestions, acknowledge, assignmen
 from fedecado.server.coordinator.refusals import refused_result
 from fedecado.server.federation import Federation, Result
 from fedecado.server.observe.observer import NoObserver, Observer, Window
+from fedecado.server.observe.traces import NoTraces, Traces
 from fedecado.server.rounds import (
     Accept,
     Assign,
@@ -97,6 +99,7 @@ class Run:
         self.durable = Durable(self.beside, self._flushed)
         self._judging = Judging(evaluate_every, self.journal, partial(self._save, "best"))
         self.observer: Observer = NoObserver()
+        self.traces: Traces = NoTraces()
         self.suggestions = Suggestions()
         self.layout: Layout | None = None
         self.federation: Federation | None = None
@@ -167,7 +170,10 @@ class Run:
         self.durable.open(recovered.store)
         for timer in timers(self.engine):
             self._carry_out(timer)
-        log.info("the run goes on at version %d; %s", self.federation.version, describe(self.engine))
+        version = self.federation.version
+        log.info(
+            "the run goes on at version %d; %s", version, describe(self.engine), extra=about(version=version)
+        )
         if (closed := recovered.driver.closed) is not None:
             self.handle(closed.event, self.durable.outcome_of(self.federation, closed))
         self.beside.after(grace, self._miss_the_absent)
@@ -204,6 +210,7 @@ class Run:
         """A worker's update is complete."""
         task, record = header.task_id, self.engine.tasks.get(header.task_id)
         self.journal.bytes_received += vector.nbytes
+        self.traces.arrived(task, member.id, header.traceparent)
         if member.id not in self.engine.roster:
             self._refuse(member, task, f"{member.id} does not train here", pb.Acknowledge.REASON_UNKNOWN_TASK)
             return
@@ -239,7 +246,11 @@ class Run:
         member.blame(
             failure.exception_type, failure.message, task=failure.task_id, traceback=failure.traceback
         )
-        log.warning("%s failed: %s: %s", member.id, failure.exception_type, failure.message)
+        log.warning(
+            "%s failed: %s: %s",
+            *(member.id, failure.exception_type, failure.message),
+            extra=about(worker=member.id, task=failure.task_id, round=self.engine.round),
+        )
         self._judging.release(member)
         if member.id in self.engine.roster:
             self.handle(TaskFailed(member.id, failure.task_id))
@@ -378,7 +389,8 @@ class Run:
         frames = await self._encoded(offer.version, offer.state)
         if effect.task not in self.engine.tasks or member.session is not session:
             return  # cancelled or gone meanwhile; the engine knows
-        parcel, size = assignment(offer, effect.round, frames, self.suggestions, member.accepted)
+        trace = self.traces.assigned(effect.task, effect.round, member.id)
+        parcel, size = assignment(offer, effect.round, frames, self.suggestions, member.accepted, trace)
         session.send_parcel(parcel)
         self.journal.bytes_sent += size
         member.task_since, member.progress = time.time(), None
@@ -393,11 +405,13 @@ class Run:
         result = self._results.pop(task, None)
         if duplicate or result is None or self.federation is None:
             self.observer.updated("duplicate")
+            self.traces.answered(task, "duplicate")
             self.durable.send(lambda: acknowledge(member, task, pb.Acknowledge.OUTCOME_DUPLICATE))
             return
         self.federation.accept(task, result)
         self.journal.accepted += 1
         self.observer.updated("accepted")
+        self.traces.answered(task, "accepted")
         member.accepted, member.last_round, member.progress = member.accepted + 1, self.engine.round, None
         self.durable.send(lambda: acknowledge(member, task, pb.Acknowledge.OUTCOME_ACCEPTED))
         if self.engine.open and not self._light(len(self.engine.ready)):
@@ -409,9 +423,14 @@ class Run:
     ) -> None:
         member.refused, member.progress = member.refused + 1, None
         self.journal.refused += 1
+        self.traces.answered(task, "refused")
         self.observer.updated("refused", pb.Acknowledge.Reason.Name(reason).removeprefix("REASON_").lower())
         member.blame(pb.Acknowledge.Reason.Name(reason), message, task=task)
-        log.warning("refused task %d of %s: %s", task, member.id, message)
+        log.warning(
+            "refused task %d of %s: %s",
+            *(task, member.id, message),
+            extra=about(worker=member.id, task=task, round=self.engine.round),
+        )
         acknowledge(member, task, pb.Acknowledge.OUTCOME_REFUSED, reason, message)
 
     async def _close(self, number: int, tasks: tuple[int, ...], enrolled: int) -> None:
@@ -422,12 +441,19 @@ class Run:
         opened, late = self.journal.round_opened, self.engine.late
         light, self._absorbing = self._light(len(tasks)) and not self._absorbing, False
         behind = [self.engine.version - self.engine.tasks[task].version for task in tasks]
+        self.traces.aggregating(number, tasks)
         try:
             await self._heavy(federation.aggregate, tasks, enrolled, light=light)
             delivered = federation.results(tasks)
             report = await self._heavy(federation.commit, tasks, light=light)
         except NumericsError as error:
-            log.error("round %d could not be aggregated and is dropped: %s", number, error)
+            log.error(
+                "round %d could not be aggregated and is dropped: %s",
+                number,
+                error,
+                extra=about(round=number),
+            )
+            self.traces.aggregated(number, failed=True)
             federation.discard(tasks)
             self._part(federation)
             self.observer.discarded()
@@ -435,6 +461,7 @@ class Run:
             self.handle(Discarded())
             return
         self._part(federation)
+        self.traces.aggregated(number)
         seconds = time.perf_counter() - began
         closed = summarise(number, federation.version, delivered, report, seconds, opened)
         told = zip(delivered, behind, strict=True)
@@ -448,7 +475,11 @@ class Run:
         self.handle(made.event, self.durable.outcome_of(federation, made))
         if self.stop_reason is not None:
             self.handle(Stopped(self.stop_reason))
-        log.info("round %d: %d updates, %.3f s, version %d", number, len(tasks), seconds, federation.version)
+        log.info(
+            "round %d: %d updates, %.3f s, version %d",
+            *(number, len(tasks), seconds, federation.version),
+            extra=about(round=number, updates=len(tasks), seconds=seconds, version=federation.version),
+        )
         self._published(federation.version, federation.central)
         # Only now: a run that is over still has its last version measured.
         self._aggregating = self.engine.closing != ()

@@ -11,6 +11,7 @@ import grpc
 
 from fedecado.common.errors import FedecadoError, IdentityError, LayoutError, ProtocolError, VersionError
 from fedecado.common.layout import Layout
+from fedecado.common.logs import about
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import parse_worker_message, serialize_message
 from fedecado.server.coordinator.about import About
@@ -67,7 +68,7 @@ class SessionService:
             await self._converse(session, member)
         finally:
             if member.session is session:
-                log.info("%s is gone", member.id)
+                log.info("%s is gone", member.id, extra=about(worker=member.id))
                 self._run.left(member)
 
     def _identify(self, context: Any) -> Peer | None:
@@ -117,7 +118,8 @@ class SessionService:
             case pb.TaskFailed():
                 run.failed(member, arrival)
             case pb.WorkerBye():
-                log.info("%s says goodbye: %s", member.id, arrival.message or "stopped")
+                words = arrival.message or "stopped"
+                log.info("%s says goodbye: %s", member.id, words, extra=about(worker=member.id))
         member.seen = time.time()
 
     async def _admit(self, session: Session, peer: str) -> Member:
@@ -144,7 +146,11 @@ class SessionService:
             # Not a refusal: whoever comes back after the end has done its part and exits with success.
             session.close(self._run.goodbye())
             return member
-        log.info("%s joins from %s with %d samples (%s)", member.id, peer, hello.samples, hello.device)
+        log.info(
+            "%s joins from %s with %d samples (%s)",
+            *(member.id, peer, hello.samples, hello.device),
+            extra=about(worker=member.id, address=peer, samples=hello.samples),
+        )
         wanted = tuple(v.task_id for v in verdicts if v.verdict == pb.HeldTaskAnswer.VERDICT_SEND)
         self._run.joined(member, wanted)
         return member
@@ -189,7 +195,7 @@ class SessionService:
 
 def _blame(member: Member, error: ProtocolError) -> None:
     member.blame(type(error).__name__, str(error))
-    log.warning("session of %s ended: %s", member.id, error)
+    log.warning("session of %s ended: %s", member.id, error, extra=about(worker=member.id))
 
 
 def _check_identity(hello: pb.Hello, peer: Peer | None) -> None:

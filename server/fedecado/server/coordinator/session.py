@@ -12,6 +12,7 @@ from typing import Any, final
 from google.protobuf.message import Message
 
 from fedecado.common.errors import ProtocolError
+from fedecado.common.logs import about
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import BulkChunk
 from fedecado.server.coordinator.inbox import Arrival, Inbox
@@ -49,7 +50,8 @@ class Session:
         if self._closing:
             return
         if self._outbox.qsize() >= OUTBOX_ITEMS:
-            log.warning("%s does not read what it is sent; cutting it off", self._name)
+            words = "%s does not read what it is sent; cutting it off"
+            log.warning(words, self._name, extra=about(worker=self._name))
             self.close()
             return
         self._outbox.put_nowait(parcel)

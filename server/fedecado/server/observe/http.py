@@ -1,16 +1,16 @@
-"""The page, its events and the metrics over HTTP. Everything is for reading."""
+"""The page, its events and the metrics over HTTP; `access` says who gets what."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from ipaddress import ip_address
 from pathlib import Path
 from typing import final
 
 from aiohttp import web
 
 from fedecado.common.errors import ConfigError
+from fedecado.server.observe.access import Access
 from fedecado.server.observe.events import Feed
 
 PAGE = Path(__file__).parent / "dashboard"
@@ -18,6 +18,8 @@ KEEPALIVE_SECONDS = 15.0
 """A silent stream says something this often, so that proxies keep it and dead browsers are noticed."""
 STALL_SECONDS = 60.0
 """A browser that takes nothing for so long is cut off."""
+REQUEST_BYTES = 1 << 16
+"""Nobody has more to say to this site."""
 SHUTDOWN_SECONDS = 2.0
 """Time for answers under way when the site closes."""
 
@@ -46,23 +48,19 @@ class Site:
         *,
         prepare: Prepare | None = None,
         scrape: Scrape | None = None,
+        access: Access | None = None,
+        extend: Callable[[web.Application], None] | None = None,
     ) -> None:
         self._feed, self._snapshot, self._prepare, self._scrape = feed, snapshot, prepare, scrape
+        self._access, self._extend = access or Access(), extend
         self._runner: web.AppRunner | None = None
-        self._own_hosts: frozenset[str] | None = None
         self.url = ""
-
-    @property
-    def private(self) -> bool:
-        """Whether only this machine can reach it."""
-        return self._own_hosts is not None
 
     async def start(self, bind: str) -> None:
         """Listen; ConfigError if the address cannot be had."""
         host, _, port = bind.rpartition(":")
         host = host.strip("[]")
-        if _is_loopback(host):
-            self._own_hosts = frozenset({"localhost", "127.0.0.1", "::1", host})
+        self._access.bound_to(host)
         runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
         await runner.setup()
         try:
@@ -85,24 +83,21 @@ class Site:
             self._runner = None
 
     def _app(self) -> web.Application:
-        app = web.Application(middlewares=[self._guard])
+        app = web.Application(middlewares=[self._guard], client_max_size=REQUEST_BYTES)
         app.router.add_get("/", self._index)
+        app.router.add_get("/access", self._rights)
         app.router.add_get("/events", self._events)
         app.router.add_get("/snapshot", self._whole)
         if self._scrape is not None:
             app.router.add_get("/metrics", self._metrics)
         app.router.add_static("/page", PAGE)
+        if self._extend is not None:
+            self._extend(app)
         return app
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer to own names alone, lest a page elsewhere read a private port under a name of its own."""
-        host = request.url.host or ""
-        if self._own_hosts is not None and host not in self._own_hosts:
-            raise web.HTTPForbidden(
-                text=f"this dashboard answers to localhost, not to {host!r}; "
-                "bind it to another address to share it\n"
-            )
+        self._access.check_host(request)
         response = await handler(request)
         if not response.prepared:
             response.headers.update(HEADERS)
@@ -111,7 +106,18 @@ class Site:
     async def _index(self, _: web.Request) -> web.StreamResponse:
         return web.FileResponse(PAGE / "index.html")
 
-    async def _whole(self, _: web.Request) -> web.StreamResponse:
+    async def _rights(self, request: web.Request) -> web.StreamResponse:
+        """What the sender may do; asked by the page before it tries."""
+        operator = self._access.is_operator(request)
+        rights = {
+            "view": self._access.open or operator,
+            "operate": operator,
+            "operable": self._access.operable and self._extend is not None,
+        }
+        return web.json_response(rights)
+
+    async def _whole(self, request: web.Request) -> web.StreamResponse:
+        self._access.check_view(request)
         await self._ready()
         return web.json_response(self._snapshot(), dumps=lambda value: json.dumps(value, allow_nan=False))
 
@@ -125,6 +131,7 @@ class Site:
         return web.Response(body=text, headers={"Content-Type": kind})
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
+        self._access.check_view(request)
         if self._feed.full:
             raise web.HTTPServiceUnavailable(text="too many browsers watch this run; close some\n")
         await self._ready()
@@ -147,10 +154,3 @@ class Site:
 async def _write(response: web.StreamResponse, message: bytes) -> None:
     async with asyncio.timeout(STALL_SECONDS):
         await response.write(message)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -11,6 +11,8 @@ from fedecado.server.coordinator.journal import ClosedRound, Measurement
 from fedecado.server.coordinator.lag import LagMeter
 from fedecado.server.coordinator.run import Run
 from fedecado.server.numerics.options import Options
+from fedecado.server.observe.access import Access
+from fedecado.server.observe.actions import Actions
 from fedecado.server.observe.disk import measure
 from fedecado.server.observe.events import Feed
 from fedecado.server.observe.http import Site
@@ -35,12 +37,21 @@ HEARTBEAT_SECONDS = 5.0
 class Observatory:
     """The run's observer: it counts for machines and keeps the page up to date."""
 
-    def __init__(self, run: Run, about: About, lag: LagMeter, solver: Options | None) -> None:
-        self._lag, self._run = lag, run
+    def __init__(
+        self, run: Run, about: About, lag: LagMeter, solver: Options | None, access: Access | None = None
+    ) -> None:
+        self._lag, self._run, self._access = lag, run, access or Access()
         self._live = LiveState(run, about, solver)
         self._metrics = RunMetrics(run, about)
         self.feed = Feed(self._live.snapshot)
-        self._site = Site(self.feed, self._live.snapshot, prepare=self._tell, scrape=self._metrics.scrape)
+        self._site = Site(
+            self.feed,
+            self._live.snapshot,
+            prepare=self._tell,
+            scrape=self._metrics.scrape,
+            access=self._access,
+            extend=Actions(run, self._access).add_to,
+        )
         self._watching: list[asyncio.Task[None]] = []
         self._published = 0.0
 
@@ -54,8 +65,16 @@ class Observatory:
         self._run.observer = self
         self._watching = [asyncio.create_task(work) for work in (self._watch(), self._weigh())]
         log.info("dashboard on %s, metrics on %s/metrics", self.url, self.url)
-        if not self._site.private:
+        if self._access.private:
+            return
+        if self._access.open:
             log.warning("anyone who can reach %s can read about the run; it asks for no password", bind)
+        elif not self._access.operable:
+            log.warning(
+                "beyond this machine %s shows metrics only; set network.admin_token_file to see the page "
+                "with that token, or observe.public if a proxy before it asks for a login",
+                bind,
+            )
 
     async def close(self) -> None:
         """Show how it ended, and stop. Idempotent."""
