@@ -19,6 +19,7 @@ from fedecado.client.effects import Effect, HangUp, Leave, Send, Start, Stop
 from fedecado.client.pace import Backoff, Pace
 from fedecado.client.session import Session
 from fedecado.client.work import Failed, Identity, Learner, Outcome, Work
+from fedecado.common.health_port import HealthPort
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,10 @@ class Worker:
         self._address, self._learner, self._background = address, learner, background
         self._session = Session(identity, learner.profile, Pace.of(address.timeouts))
         self._connection: Connection | None = None
+
+    def welcomed(self) -> bool:
+        """Whether a coordinator knows this worker and can give it work."""
+        return self._session.welcomed
 
     async def run(self, stopping: asyncio.Event) -> Leave:
         """Connect again and again, until the coordinator or the operator ends it."""
@@ -118,6 +123,7 @@ async def serve(
     make: Callable[[], Learner],
     background: Background,
     stopping: asyncio.Event,
+    health: HealthPort | None = None,
 ) -> Leave:
     """Be a worker until `stopping` or the end of the run; `make` is called in the training thread.
 
@@ -130,6 +136,8 @@ async def serve(
         await _either(stopping, making)
         if making.done():
             worker = Worker(address, identity, making.result(), background)
+            if health is not None:
+                health.ready = worker.welcomed
             ending = await worker.run(stopping)
     finally:
         if worker is not None:
@@ -139,10 +147,12 @@ async def serve(
     return ending
 
 
-def run_process(address: Address, identity: Identity, make: Callable[[], Learner]) -> int:
+def run_process(
+    address: Address, identity: Identity, make: Callable[[], Learner], health_bind: str | None = None
+) -> int:
     """Be a worker; the first SIGTERM or SIGINT ends it in good order, the second at once."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        ending, ended = runner.run(_main(address, identity, make))
+        ending, ended = runner.run(_main(address, identity, make, health_bind))
     logger.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.reason)
     if not ended:
         # The interpreter cannot take a thread out of torch's code, and may crash when it tries.
@@ -151,10 +161,13 @@ def run_process(address: Address, identity: Identity, make: Callable[[], Learner
     return ending.code
 
 
-async def _main(address: Address, identity: Identity, make: Callable[[], Learner]) -> tuple[Leave, bool]:
+async def _main(
+    address: Address, identity: Identity, make: Callable[[], Learner], health_bind: str | None
+) -> tuple[Leave, bool]:
     stopping, background = asyncio.Event(), Background()
     with _signals(stopping):
-        ending = await serve(address, identity, make, background, stopping)
+        async with HealthPort(health_bind) as health:
+            ending = await serve(address, identity, make, background, stopping, health)
     return ending, background.ended
 
 

@@ -82,6 +82,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         ),
         recipe=partial(configure.recipe, settings) if chosen.durable else None,
         observe=settings.observe.bind,
+        health=network.health_bind,
     )
 
     async def main() -> int:

@@ -83,7 +83,7 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     network = settings.network
     tls = network.tls()
     address = Address(settings.worker.coordinator, Timeouts(network.peer_loss), tls)
-    return run_process(address, identity, lambda: make_trainer(loaded))
+    return run_process(address, identity, lambda: make_trainer(loaded), network.health_bind)
 
 
 def make_trainer(loaded: Loaded[WorkerSettings]) -> "Trainer":
