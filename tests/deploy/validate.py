@@ -1,6 +1,6 @@
 """Run the public validators over the Dockerfile and every variant of the manifests: `make lint-deploy`.
 
-kubernetes-validate has no schema for custom resources (cert-manager, Prometheus operator), and passes over them.
+kubernetes-validate has no schema for custom resources (cert-manager, Prometheus operator) and lets them pass.
 """
 
 import subprocess
