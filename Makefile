@@ -3,12 +3,13 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+LINTERS := .venv-deploy/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format proto bench clean
+.PHONY: help demo test test-images lint lint-deploy format proto bench clean
 
 help: ## Show what each target does
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 $(READY): pyproject.toml
 	@echo "==> Setting up $(VENV) (first time only; torch is a large download)"
@@ -26,13 +27,28 @@ test: $(READY) ## Run the tests
 	@echo "==> Running the tests"
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
+test-images: $(READY) ## Build the container images with podman and try them (root, minutes)
+	@echo "==> Building and trying the images"
+	FEDECADO_IMAGES=1 $(BIN)/python -m pytest -n0 -v tests/deploy/test_deploy_images.py $(ARGS)
+
 lint: $(READY) ## Check formatting, style and types
 	@echo "==> Checking formatting, style and types"
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy server client common tests benchmarks proto/generate.py
+	$(BIN)/mypy server client common tests benchmarks deploy/components proto/generate.py
 	$(BIN)/python proto/generate.py --check
 	cd proto && ../$(BIN)/buf lint
+	$(BIN)/python deploy/components/prometheus/prometheus_rule.py --check
+
+$(LINTERS): deploy/lint-requirements.txt
+	@echo "==> Setting up .venv-deploy (first time only)"
+	$(PYTHON) -m venv .venv-deploy
+	.venv-deploy/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+lint-deploy: $(READY) $(LINTERS) ## Check the Dockerfile and the Kubernetes manifests
+	@echo "==> Checking the Dockerfile and the manifests"
+	$(BIN)/python tests/deploy/validate.py .venv-deploy/bin
 
 format: $(READY) ## Format the code and apply safe fixes
 	$(BIN)/ruff format .
@@ -48,5 +64,5 @@ bench: $(READY) ## Measure the claims made about speed (ARGS=--quick for a short
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## Remove the virtual environment and everything generated
-	rm -rf $(VENV) runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-deploy runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

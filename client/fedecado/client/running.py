@@ -9,22 +9,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never, final
+from typing import Any, assert_never, final
 
 import uvloop
 
 from fedecado.client.background import Background
 from fedecado.client.connection import Address, Connection
 from fedecado.client.effects import Effect, HangUp, Leave, Send, Start, Stop
-from fedecado.client.observer import Observer
 from fedecado.client.pace import Backoff, Pace
 from fedecado.client.session import Session
+from fedecado.client.surroundings import Surroundings
 from fedecado.client.work import Failed, Identity, Learner, Outcome, Work
-
-if TYPE_CHECKING:
-    from fedecado.client.credential import Credential
+from fedecado.common.health_port import HealthPort
 
 logger = logging.getLogger(__name__)
+
+ALONE = Surroundings()
 
 
 @final
@@ -37,11 +37,15 @@ class Worker:
         identity: Identity,
         learner: Learner,
         background: Background,
-        observer: Observer | None = None,
+        around: Surroundings = ALONE,
     ) -> None:
         self._address, self._learner, self._background = address, learner, background
-        self._session = Session(identity, learner.profile, Pace.of(address.timeouts), observer)
+        self._session = Session(identity, learner.profile, Pace.of(address.timeouts), around.observer)
         self._connection: Connection | None = None
+
+    def welcomed(self) -> bool:
+        """Whether a coordinator knows this worker and can give it work."""
+        return self._session.welcomed
 
     async def run(self, stopping: asyncio.Event) -> Leave:
         """Connect again and again, until the coordinator or the operator ends it."""
@@ -127,46 +131,40 @@ async def serve(
     make: Callable[[], Learner],
     background: Background,
     stopping: asyncio.Event,
-    observer: Observer | None = None,
+    around: Surroundings = ALONE,
 ) -> Leave:
     """Be a worker until `stopping` or the end of the run; `make` is called in the training thread.
 
     What `make` raises passes through. Afterwards `background.ended` is false if user code runs on.
     """
     ending, worker = Leave(0, "stopped"), None
-    try:
-        logger.info("making the task")
-        making = background.submit(make)
-        await _either(stopping, making)
-        if making.done():
-            worker = Worker(address, identity, making.result(), background, observer)
-            ending = await worker.run(stopping)
-    finally:
-        if worker is not None:
-            worker.abandon()
-        # A training step ends soon, a task half made nobody knows when.
-        await background.close(address.timeouts.drain / 2 if worker else 0.0)
+    async with HealthPort(around.health_bind) as health:
+        try:
+            logger.info("making the task")
+            making = background.submit(make)
+            await _either(stopping, making)
+            if making.done():
+                worker = Worker(address, identity, making.result(), background, around)
+                health.ready = worker.welcomed
+                ending = await worker.run(stopping)
+        finally:
+            if worker is not None:
+                worker.abandon()
+            # A training step ends soon, a task half made nobody knows when.
+            await background.close(address.timeouts.drain / 2 if worker else 0.0)
     return ending
 
 
 def run_process(
-    address: Address,
-    identity: Identity,
-    make: Callable[[], Learner],
-    *,
-    credential: "Credential | None" = None,
-    observer: Observer | None = None,
+    address: Address, identity: Identity, make: Callable[[], Learner], around: Surroundings = ALONE
 ) -> int:
-    """Be a worker; the first SIGTERM or SIGINT ends it in good order, the second at once.
-
-    A `credential` is the worker's own to renew while it works.
-    """
+    """Be a worker; the first SIGTERM or SIGINT ends it in good order, the second at once."""
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            ending, ended = runner.run(_main(address, identity, make, credential, observer))
+            ending, ended = runner.run(_main(address, identity, make, around))
     finally:
-        if observer is not None:
-            observer.close()
+        if around.observer is not None:
+            around.observer.close()
     logger.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.reason)
     if not ended:
         # The interpreter cannot take a thread out of torch's code, and may crash when it tries.
@@ -176,21 +174,17 @@ def run_process(
 
 
 async def _main(
-    address: Address,
-    identity: Identity,
-    make: Callable[[], Learner],
-    credential: "Credential | None",
-    observer: Observer | None,
+    address: Address, identity: Identity, make: Callable[[], Learner], around: Surroundings
 ) -> tuple[Leave, bool]:
     stopping, background = asyncio.Event(), Background()
     with signals(stopping):
         async with asyncio.TaskGroup() as group:
             renewing = None
-            if credential is not None:
+            if around.credential is not None:
                 from fedecado.client.renewal import keep_fresh
 
-                renewing = group.create_task(keep_fresh(credential, address.target, address.timeouts))
-            ending = await serve(address, identity, make, background, stopping, observer)
+                renewing = group.create_task(keep_fresh(around.credential, address.target, address.timeouts))
+            ending = await serve(address, identity, make, background, stopping, around)
             if renewing is not None:
                 renewing.cancel()
     return ending, background.ended

@@ -109,6 +109,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         observe=settings.observe.bind,
         observe_public=settings.observe.public,
         trace=settings.trace.to,
+        health=network.health_bind,
     )
 
     async def main() -> int:

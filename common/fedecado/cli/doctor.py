@@ -2,7 +2,8 @@
 
 One line per check: ok, warn or fail. Exits with 0 unless something fails. The coordinator is checked when
 --coordinator or FEDECADO_WORKER__COORDINATOR names one: TCP, health, protocol, clock.
---probe is for container health checks: it asks the coordinator's health only, quickly and without output.
+--probe is for container health checks: one question, quickly and without output. It asks the process that
+answers on --health here whether it is ready (--probe alive: whether it answers), or else the coordinator.
 
 Examples:
   fedecado doctor
@@ -27,32 +28,41 @@ if TYPE_CHECKING:
     from fedecado.cli.checks import Check
 
 _VARIABLE = "FEDECADO_WORKER__COORDINATOR"
+_HEALTH_VARIABLE = "FEDECADO_NETWORK__HEALTH_BIND"
 _DEFAULT = "localhost:50051"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    named = os.environ.get(_VARIABLE) or None
     parser.add_argument(
         "--coordinator",
         metavar="HOST:PORT",
-        default=named,
         help=f"coordinator to reach (default ${_VARIABLE}; --probe: else {_DEFAULT})",
     )
     parser.add_argument("--bind", metavar="HOST:PORT", help="address that a coordinator here shall listen on")
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="TOML file to check (default fedecado.toml)"
     )
-    parser.add_argument("--probe", action="store_true", help="ask the coordinator's health only; exit 0 or 1")
+    parser.add_argument(
+        "--probe",
+        nargs="?",
+        const="ready",
+        choices=("ready", "alive"),
+        help="ask for health only, by default whether it is ready; exit 0 or 1",
+    )
+    parser.add_argument(
+        "--health",
+        metavar="HOST:PORT",
+        help=f"health check here that --probe asks, instead of the coordinator (default ${_HEALTH_VARIABLE})",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_tls(parser)
     add_token(parser)
 
 
 def run(_: None, args: argparse.Namespace) -> int:
-    if args.probe:
-        from fedecado.cli.health import serving
-
-        return 0 if serving(args.coordinator or _DEFAULT, tls_of(args)) else 1
+    if args.probe is not None:
+        return 0 if _probe(args) else 1
+    args.coordinator = args.coordinator or os.environ.get(_VARIABLE) or None
     failed = False
     found = []
     for check in _checks(args):
@@ -65,6 +75,16 @@ def run(_: None, args: argparse.Namespace) -> int:
 
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
     return 1 if failed else 0
+
+
+def _probe(args: argparse.Namespace) -> bool:
+    """What was named on the command line counts before what the environment names."""
+    from fedecado.cli.health import probe, serving
+
+    health = args.health or (None if args.coordinator else os.environ.get(_HEALTH_VARIABLE))
+    if health:
+        return probe(health, args.probe)
+    return serving(args.coordinator or os.environ.get(_VARIABLE) or _DEFAULT, tls_of(args))
 
 
 def _checks(args: argparse.Namespace) -> Iterator["Check"]:

@@ -199,6 +199,8 @@ def _worker(
     """The command line of a trainer, or of the evaluator when there is no profile."""
     share = ["--index", str(index), "--clients", str(settings.fleet.clients)]
     command = ["worker", "--config", str(config), "--coordinator", address, *share]
+    # A port has room for one process, and that is the coordinator.
+    command += ["--network-health-bind", "none"]
     # Many processes on few cores: more threads each would only get in each other's way.
     threads = settings.worker.threads or max(1, (os.cpu_count() or 1) // settings.fleet.clients)
     command += ["--worker-threads", str(threads)]

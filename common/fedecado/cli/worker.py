@@ -75,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     from fedecado.client.connection import Address
     from fedecado.client.running import run_process
+    from fedecado.client.surroundings import Surroundings
     from fedecado.client.work import Identity
 
     settings = loaded.settings
@@ -97,10 +98,8 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     )
     identify(run=settings.run.name, worker=identity.worker_id)
     address = Address(settings.worker.coordinator, timeouts, tls)
-    observers = _observers(settings, identity)
-    return run_process(
-        address, identity, lambda: make_trainer(loaded), credential=renewal, observer=observers
-    )
+    around = Surroundings(_observers(settings, identity), renewal, network.health_bind)
+    return run_process(address, identity, lambda: make_trainer(loaded), around)
 
 
 def _observers(settings: WorkerSettings, identity: "Identity") -> "Observers":

@@ -52,6 +52,7 @@ def _parse_active(value: Any) -> int | float:
 _ACTIVE = "a count of clients such as 10, or a share such as 0.25, 25% or all"
 Active = Annotated[int | float, BeforeValidator(_parse_active)]
 BUILT_IN = {"digits": "fedecado.client.tasks.digits:make"}
+_HOST_PORT = r"^(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):[0-9]{1,5}$"
 QUADRATICS = "quadratics"
 """Clients with a known optimum; the simulator's own, for they are no torch model."""
 
@@ -450,6 +451,12 @@ class NetworkSection(Section):
     admin_token_file: Path | None = Field(
         None, description="File with the token that operators without an admin certificate show."
     )
+    health_bind: str | None = Field(
+        None,
+        pattern=_HOST_PORT,
+        description="Address of a health check in plain text for probes; port 0 takes a free one.",
+        json_schema_extra={"allowed": "HOST:PORT", "metavar": "HOST:PORT"},
+    )
     insecure: bool = Field(
         False, description="Let a coordinator listen beyond this machine without TLS, on a trusted network."
     )
@@ -503,7 +510,7 @@ class ObserveSection(Section):
 
     bind: str | None = Field(
         None,
-        pattern=r"^(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):[0-9]{1,5}$",
+        pattern=_HOST_PORT,
         description="Address of the dashboard and of /metrics; port 0 takes a free one, none serves neither.",
         json_schema_extra={"allowed": "HOST:PORT", "metavar": "HOST:PORT", "flag": "--observe-bind"},
     )

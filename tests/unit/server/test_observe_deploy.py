@@ -13,8 +13,9 @@ from fedecado.server.coordinator.journal import Measurement
 from fedecado.server.observe.metrics import RunMetrics
 from fedecado.server.observe.observer import Window
 
-FOLDER = Path(__file__).parents[3] / "deploy" / "observe"
-ALERTS, BOARD = FOLDER / "alerts.yaml", FOLDER / "grafana-dashboard.json"
+COMPONENTS = Path(__file__).parents[3] / "deploy" / "components"
+ALERTS = COMPONENTS / "prometheus" / "alerts.yaml"
+BOARD = COMPONENTS / "grafana" / "grafana-dashboard.json"
 
 CASES = """
 rule_files: [{rules}]

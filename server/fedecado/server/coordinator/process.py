@@ -16,6 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from fedecado.common.errors import ConfigError, FedecadoError
+from fedecado.common.health_port import HealthPort
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.model_file import load_model
 from fedecado.common.timeouts import Timeouts
@@ -86,6 +87,8 @@ class Plan:
     """Whether whoever reaches the dashboard may see the run, beyond this machine, too."""
     trace: str | None = None
     """Where OpenTelemetry spans go; none keeps no traces."""
+    health: str | None = None
+    """Where to answer health checks in plain text, beside those on the main port."""
 
 
 class Coordinator:
@@ -117,19 +120,25 @@ class Coordinator:
         self._stop = asyncio.Event()
         self.address = ""
         self.ready = asyncio.Event()
+        self.health = HealthPort(plan.health)
+        self.health.ready = lambda: self.ready.is_set() and not self._stop.is_set()
 
     async def serve(self) -> int:
         """Serve until the run is over or the process is told to stop; the exit code."""
-        server = await self._start()
-        aside = [asyncio.create_task(self.lag.run())]
-        if self._guard is not None:
-            aside.append(asyncio.create_task(self._guard.watch(self.run, self._timeouts.keepalive)))
-        try:
-            await self._until_over()
-        finally:
-            for task in aside:
-                task.cancel()
-            await self._shut_down(server)
+        # From the start on: to read a large run back takes a while, and is neither death nor deafness.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        async with self.health:
+            server = await self._start()
+            aside = [asyncio.create_task(self.lag.run())]
+            if self._guard is not None:
+                aside.append(asyncio.create_task(self._guard.watch(self.run, self._timeouts.keepalive)))
+            try:
+                await self._until_over()
+            finally:
+                for task in aside:
+                    task.cancel()
+                await self._shut_down(server)
         if self.run.failure is not None:
             raise FedecadoError(f"the coordinator failed: {self.run.failure!r}; its log says more")
         return 0
@@ -157,8 +166,6 @@ class Coordinator:
         await server.start()
         for name in ("", *SERVICES):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self.stop)
         log.info("run %s listens on %s; %s", self._about.name, self.address, self.run.waiting_for())
         # The one line on standard output: whoever starts this process can wait for it.
         sys.stdout.write(f"{READY} {self.address}\n")

@@ -1,0 +1,21 @@
+"""What a worker may have beside its task."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedecado.client.observer import Observer
+
+if TYPE_CHECKING:
+    from fedecado.client.credential import Credential
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Each is optional; a worker with none of them trains just as well."""
+
+    observer: Observer | None = None
+    """Who watches: metrics, traces."""
+    credential: "Credential | None" = None
+    """The certificate it was given for a token, the worker's own to renew."""
+    health_bind: str | None = None
+    """Where probes are answered in plain text."""

@@ -1,0 +1,82 @@
+"""Podman with storage, settings and a network of its own, so that nothing is left on the machine."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+NETWORK = "fedecado-test"
+
+# Modest limits: a machine that allows less than a container asks for refuses to start it.
+_CONTAINERS_CONF = """
+[containers]
+default_ulimits = ["nofile=1024:4096", "nproc=2048:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+
+
+def why_not() -> str | None:
+    """Why containers cannot be tried here."""
+    missing = [tool for tool in ("podman", "runc", "debootstrap") if shutil.which(tool) is None]
+    if missing:
+        return (
+            f"{' and '.join(missing)} not installed (Debian: podman runc debootstrap netavark aardvark-dns)"
+        )
+    return None if os.geteuid() == 0 else "debootstrap needs root"
+
+
+@dataclass(frozen=True)
+class Podman:
+    """Runs podman with everything it keeps under `folder`."""
+
+    folder: Path
+
+    def setup(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "containers.conf").write_text(_CONTAINERS_CONF, encoding="utf-8")
+        (self.folder / "networks").mkdir(exist_ok=True)
+        if self.run("network", "exists", NETWORK, check=False).returncode != 0:
+            self.run("network", "create", NETWORK)
+
+    def run(
+        self, *arguments: str, seconds: float = 120, check: bool = True
+    ) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run(
+            [*self._command(), *arguments],
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        assert not check or done.returncode == 0, f"podman {arguments}: {done.stdout}{done.stderr}"
+        return done
+
+    def show(self, *arguments: str, seconds: float) -> None:
+        """Run with the output left to the terminal: builds take minutes, and tell how far they are."""
+        subprocess.run([*self._command(), *arguments], env=self._environment(), timeout=seconds, check=True)
+
+    def cleanup(self) -> None:
+        self.run("rm", "--all", "--force", "--time", "1", check=False)
+        self.run("network", "rm", "--force", NETWORK, check=False)
+        self.run("rmi", "--all", "--force", check=False, seconds=300)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _command(self) -> list[str]:
+        places = {
+            "--root": "storage",
+            "--runroot": "run",
+            "--tmpdir": "tmp",
+            "--network-config-dir": "networks",
+        }
+        return [
+            "podman",
+            *(word for flag, name in places.items() for word in (flag, str(self.folder / name))),
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {"CONTAINERS_CONF": str(self.folder / "containers.conf")}
