@@ -50,7 +50,14 @@ def _parse_active(value: Any) -> int | float:
 
 _ACTIVE = "a count of clients such as 10, or a share such as 0.25, 25% or all"
 Active = Annotated[int | float, BeforeValidator(_parse_active)]
-BUILT_IN = {"digits": "fedecado.client.tasks.digits:make"}
+BUILT_IN = {
+    "digits": "fedecado.client.tasks.digits:make",
+    "mnist": "fedecado.client.tasks.images:mnist",
+    "fashion-mnist": "fedecado.client.tasks.images:fashion_mnist",
+    "cifar10": "fedecado.client.tasks.images:cifar10",
+    "cifar100": "fedecado.client.tasks.images:cifar100",
+    "text": "fedecado.client.tasks.text:make",
+}
 QUADRATICS = "quadratics"
 """Clients with a known optimum; the simulator's own, for they are no torch model."""
 
@@ -101,7 +108,7 @@ class TaskSection(Section):
         "fedecado.client.tasks.digits:make",
         description="Function that makes the task, or the name of a built-in one.",
         json_schema_extra={
-            "allowed": "MODULE:FUNCTION, digits, or quadratics (simulate only)",
+            "allowed": f"MODULE:FUNCTION, {', '.join(BUILT_IN)}, or quadratics (simulate only)",
             "metavar": "TASK",
             "flag": "--task",
         },
