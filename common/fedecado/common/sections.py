@@ -51,7 +51,14 @@ def _parse_active(value: Any) -> int | float:
 
 _ACTIVE = "a count of clients such as 10, or a share such as 0.25, 25% or all"
 Active = Annotated[int | float, BeforeValidator(_parse_active)]
-BUILT_IN = {"digits": "fedecado.client.tasks.digits:make"}
+BUILT_IN = {
+    "digits": "fedecado.client.tasks.digits:make",
+    "mnist": "fedecado.client.tasks.images:mnist",
+    "fashion-mnist": "fedecado.client.tasks.images:fashion_mnist",
+    "cifar10": "fedecado.client.tasks.images:cifar10",
+    "cifar100": "fedecado.client.tasks.images:cifar100",
+    "text": "fedecado.client.tasks.text:make",
+}
 _HOST_PORT = r"^(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):[0-9]{1,5}$"
 QUADRATICS = "quadratics"
 """Clients with a known optimum; the simulator's own, for they are no torch model."""
@@ -103,7 +110,7 @@ class TaskSection(Section):
         "fedecado.client.tasks.digits:make",
         description="Function that makes the task, or the name of a built-in one.",
         json_schema_extra={
-            "allowed": "MODULE:FUNCTION, digits, or quadratics (simulate only)",
+            "allowed": f"MODULE:FUNCTION, {', '.join(BUILT_IN)}, or quadratics (simulate only)",
             "metavar": "TASK",
             "flag": "--task",
         },
@@ -348,6 +355,17 @@ class SimulateSection(Section):
         lt=1,
         description="Chance that a client goes away during a task.",
         json_schema_extra={"flag": "--dropout"},
+    )
+    processes: int = Field(
+        1,
+        ge=1,
+        description="Processes that train the clients; the results are the same with any number.",
+        json_schema_extra={"flag": "--processes"},
+    )
+    loss_samples: int = Field(
+        256,
+        ge=0,
+        description="Samples whose loss is measured before and after each window; 0 saves the time.",
     )
     results: Path | None = Field(
         None,

@@ -1,7 +1,7 @@
 """Handwritten digits (8 x 8 pixels, 1,797 samples): real data that ships with scikit-learn."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedecado.client import partition as deal
+from fedecado.client.partition import Indices
 from fedecado.client.task import Role, Task
+from fedecado.client.tasks.dealing import Dealing
+from fedecado.client.tasks.held_out import VALIDATION_SHARE, Scored, check_scored, stratified
 from fedecado.client.tasks.models import mlp
 from fedecado.common.errors import ConfigError, TaskError
 
@@ -27,7 +29,7 @@ class _Split(NamedTuple):
     test_labels: Tensor
 
 
-def make(
+def make(  # noqa: PLR0913 - the last four are the user's to choose from
     index: int,
     clients: int,
     seed: int,
@@ -36,25 +38,26 @@ def make(
     alpha: float = 0.1,
     hidden: Sequence[int] = (64,),
     partition: Partition = "dirichlet",
+    scored: Scored = "test",
 ) -> Task:
     """A multilayer perceptron on client `index`'s share of the digits.
 
     Shares and initial weights follow from `seed`, the held-out fifth is the same for everybody.
-    `alpha` is the label skew of "dirichlet"; smaller is more skewed. An evaluator holds the test set.
+    `alpha` is the label skew of "dirichlet"; smaller is more skewed. An evaluator holds the test set, or
+    with `scored="validation"` a tenth of the rest, which nobody trains on then.
     """
     if partition not in get_args(Partition):
         raise ConfigError(f"partition is {partition!r}; it must be one of {', '.join(get_args(Partition))}")
-    split = _load()
+    split = _load(check_scored(scored))
     if role == "evaluator":
         data = split.test_inputs, split.test_labels
     else:
-        mine = torch.from_numpy(_parts(clients, seed, alpha, partition)[index])
+        mine = torch.from_numpy(_parts(clients, seed, alpha, partition, scored)[index])
         data = split.inputs[mine], split.labels[mine]
-    return Task(mlp(64, hidden, 10, seed), data, evaluate=_evaluate)
+    return Task(mlp(64, hidden, 10, seed), data, evaluate=partial(_evaluate, split))
 
 
-def _evaluate(model: nn.Module) -> Mapping[str, float]:
-    split = _load()
+def _evaluate(split: _Split, model: nn.Module) -> Mapping[str, float]:
     device = next(model.parameters()).device
     labels = split.test_labels.to(device)
     logits = model(split.test_inputs.to(device))
@@ -62,11 +65,14 @@ def _evaluate(model: nn.Module) -> Mapping[str, float]:
     return {"accuracy": accuracy.item(), "loss": functional.cross_entropy(logits, labels).item()}
 
 
-@lru_cache(maxsize=1)
-def _load() -> _Split:
+@lru_cache(maxsize=2)
+def _load(scored: Scored) -> _Split:
     pixels, labels = _read()
     # Not by the run's seed: runs with different seeds are then scored on the same samples.
-    test = _stratified(labels, share=0.2, rng=np.random.default_rng(0))
+    test = stratified(labels, 0.2, np.random.default_rng(0))
+    if scored == "validation":
+        pixels, labels = pixels[~test], labels[~test]
+        test = stratified(labels, VALIDATION_SHARE, np.random.default_rng(0))
     inputs, classes = torch.from_numpy(pixels / np.float32(16)), torch.from_numpy(labels)
     held_out = torch.from_numpy(test)
     return _Split(inputs[~held_out], classes[~held_out], inputs[held_out], classes[held_out])
@@ -87,29 +93,7 @@ def _read() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     return rows[:, :-1].copy(), rows[:, -1].astype(np.int64)
 
 
-def _stratified(
-    labels: npt.NDArray[np.int64], share: float, rng: np.random.Generator
-) -> npt.NDArray[np.bool_]:
-    """Which samples are held out: the same share of every class."""
-    held_out = np.zeros(len(labels), np.bool_)
-    for label in np.unique(labels):
-        own = rng.permutation(np.flatnonzero(labels == label))
-        held_out[own[: round(share * len(own))]] = True
-    return held_out
-
-
 @lru_cache(maxsize=8)
-def _parts(clients: int, seed: int, alpha: float, partition: Partition) -> list[deal.Indices]:
-    rng = np.random.default_rng(seed)
-    labels = _load().labels.numpy()
-    match partition:
-        case "iid":
-            return deal.iid(len(labels), clients, rng)
-        case "quantity":
-            return deal.quantity(len(labels), clients, 1.0, rng)
-        case "shards":
-            return deal.shards(labels, clients, 2, rng)
-        case "dirichlet":
-            # Half an even share where there are too many clients for the usual ten samples each.
-            least = max(1, min(10, len(labels) // (2 * clients)))
-            return deal.dirichlet(labels, clients, alpha, rng, least)
+def _parts(clients: int, seed: int, alpha: float, partition: Partition, scored: Scored) -> list[Indices]:
+    labels = _load(scored).labels.numpy()
+    return Dealing(partition, alpha).parts(labels, clients, seed, np.arange(len(labels)))

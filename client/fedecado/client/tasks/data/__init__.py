@@ -1,0 +1,1 @@
+"""Image data sets, read from a folder that the user names."""
