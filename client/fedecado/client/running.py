@@ -15,12 +15,16 @@ import uvloop
 
 from fedecado.client.background import Background
 from fedecado.client.connection import Address, Connection
-from fedecado.client.effects import Effect, HangUp, Leave, Send, Start, Stop
+from fedecado.client.effects import Effect, Forget, HangUp, Leave, Send, Start, Stop
 from fedecado.client.pace import Backoff, Pace
 from fedecado.client.session import Session
-from fedecado.client.work import Failed, Identity, Learner, Outcome, Work
+from fedecado.client.spool import Spool
+from fedecado.client.work import Failed, Identity, Learner, Outcome, Trained, Training, Work
+from fedecado.common.layout import Layout
 
 logger = logging.getLogger(__name__)
+
+Keep = Callable[[Layout, Training, Trained], bool]
 
 
 @final
@@ -28,11 +32,19 @@ class Worker:
     """Joins the session, the line and the thread that trains. Lives on the event loop."""
 
     def __init__(
-        self, address: Address, identity: Identity, learner: Learner, background: Background
+        self,
+        address: Address,
+        identity: Identity,
+        learner: Learner,
+        background: Background,
+        spool: Spool | None = None,
     ) -> None:
         self._address, self._learner, self._background = address, learner, background
         self._session = Session(identity, learner.profile, Pace.of(address.timeouts))
+        self._spool = spool
         self._connection: Connection | None = None
+        if spool is not None and (left := spool.load(learner.profile.layout)) is not None:
+            self._session.restore(left.run_id, left.work, left.outcome)
 
     async def run(self, stopping: asyncio.Event) -> Leave:
         """Connect again and again, until the coordinator or the operator ends it."""
@@ -68,20 +80,25 @@ class Worker:
                     self._start(work)
                 case Stop(work):
                     work.stop()
+                case Forget(task):
+                    if self._spool is not None:
+                        self._spool.forget(task)
                 case _:
                     assert_never(effect)
 
     def _start(self, work: Work) -> None:
         report = _Meter(self._session.pace.progress, partial(self._background.call, self._progressed, work))
-        future = self._background.submit(partial(_attempt, self._learner, work, report))
+        keep = None if self._spool is None else partial(self._spool.keep, self._session.run_id)
+        future = self._background.submit(partial(_attempt, self._learner, work, report, keep))
         future.add_done_callback(partial(self._finished, work))
 
-    def _finished(self, work: Work, future: asyncio.Future[Outcome | None]) -> None:
+    def _finished(self, work: Work, future: asyncio.Future[tuple[Outcome, bool] | None]) -> None:
         if future.cancelled():
             return
-        outcome = future.result()
-        if outcome is not None:
-            self.perform(self._session.finished(work, outcome))
+        ended = future.result()
+        if ended is not None:
+            outcome, kept = ended
+            self.perform(self._session.finished(work, outcome, kept=kept))
 
     def _progressed(self, work: Work, done: int, total: int, loss: float | None) -> None:
         self.perform(self._session.progressed(work, done, total, loss))
@@ -102,14 +119,20 @@ class _Meter:
             self._report(done, total, loss)
 
 
-def _attempt(learner: Learner, work: Work, report: _Meter) -> Outcome | None:
-    """In the thread: an outcome, whatever user code does; None once nobody wants it."""
+def _attempt(learner: Learner, work: Work, report: _Meter, keep: Keep | None) -> tuple[Outcome, bool] | None:
+    """In the thread: an outcome, whatever user code does, and whether it is on disk.
+
+    None once nobody wants it.
+    """
     if work.stopped():
         return None
     try:
-        return learner.run(work, report)
+        outcome = learner.run(work, report)
     except BaseException as error:  # sys.exit() in a loss function is a failed task, too
-        return None if work.stopped() else Failed.of(error)
+        return None if work.stopped() else (Failed.of(error), False)
+    if keep is None or not isinstance(work, Training) or not isinstance(outcome, Trained):
+        return outcome, False
+    return outcome, keep(learner.profile.layout, work, outcome)
 
 
 async def serve(
@@ -118,6 +141,7 @@ async def serve(
     make: Callable[[], Learner],
     background: Background,
     stopping: asyncio.Event,
+    spool: Spool | None = None,
 ) -> Leave:
     """Be a worker until `stopping` or the end of the run; `make` is called in the training thread.
 
@@ -129,7 +153,7 @@ async def serve(
         making = background.submit(make)
         await _either(stopping, making)
         if making.done():
-            worker = Worker(address, identity, making.result(), background)
+            worker = Worker(address, identity, making.result(), background, spool)
             ending = await worker.run(stopping)
     finally:
         if worker is not None:
@@ -139,10 +163,12 @@ async def serve(
     return ending
 
 
-def run_process(address: Address, identity: Identity, make: Callable[[], Learner]) -> int:
+def run_process(
+    address: Address, identity: Identity, make: Callable[[], Learner], spool: Spool | None = None
+) -> int:
     """Be a worker; the first SIGTERM or SIGINT ends it in good order, the second at once."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        ending, ended = runner.run(_main(address, identity, make))
+        ending, ended = runner.run(_main(address, identity, make, spool))
     logger.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.reason)
     if not ended:
         # The interpreter cannot take a thread out of torch's code, and may crash when it tries.
@@ -151,10 +177,12 @@ def run_process(address: Address, identity: Identity, make: Callable[[], Learner
     return ending.code
 
 
-async def _main(address: Address, identity: Identity, make: Callable[[], Learner]) -> tuple[Leave, bool]:
+async def _main(
+    address: Address, identity: Identity, make: Callable[[], Learner], spool: Spool | None
+) -> tuple[Leave, bool]:
     stopping, background = asyncio.Event(), Background()
     with _signals(stopping):
-        ending = await serve(address, identity, make, background, stopping)
+        ending = await serve(address, identity, make, background, stopping, spool)
     return ending, background.ended
 
 

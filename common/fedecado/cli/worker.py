@@ -4,13 +4,15 @@ The worker connects, enrols with the size of its data and the curvature of its l
 given and reports; it goes on until the run ends. It outlives its coordinator and its network: it
 trains on while it is cut off, reconnects for ever and sends what it finished meanwhile. SIGTERM or
 Ctrl-C end it in good order, a second Ctrl-C at once. Hints of the coordinator (learning rate, epochs,
-batch size) apply where no such setting is given here.
+batch size) apply where no such setting is given here. With --worker-spool DIR an update that is finished
+survives the end of the worker itself: started again, it delivers that first.
 
 Examples:
   fedecado worker --coordinator train.example.org:50051
   fedecado worker --index 3 --clients 20                   the fourth of twenty shares of the digits
   fedecado worker --role evaluator                         measure models on the test set
   fedecado worker --task my_project.task:make --task-arg path=/data --training-rate 0.01
+  fedecado worker --worker-id site-4 --worker-spool /var/lib/fedecado
   FEDECADO_WORKER__INDEX=$JOB_COMPLETION_INDEX fedecado worker --clients 20
 """
 
@@ -67,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     from fedecado.client.connection import Address
     from fedecado.client.running import run_process
+    from fedecado.client.spool import Spool
     from fedecado.client.work import Identity
 
     settings = loaded.settings
@@ -83,7 +86,9 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     network = settings.network
     tls = network.tls()
     address = Address(settings.worker.coordinator, Timeouts(network.peer_loss), tls)
-    return run_process(address, identity, lambda: make_trainer(loaded))
+    folder = settings.worker.spool
+    spool = None if folder is None else Spool(folder, identity.worker_id)
+    return run_process(address, identity, lambda: make_trainer(loaded), spool)
 
 
 def make_trainer(loaded: Loaded[WorkerSettings]) -> "Trainer":
