@@ -36,6 +36,7 @@ async def replayed(processes: Processes, name: str) -> dict[str, object]:
 async def test_a_run_is_recorded_exported_and_begun_again_from_its_snapshot(processes: Processes) -> None:
     first = await federate(processes, "first", "--rounds", "4")
     assert (first.model_version, first.rounds_closed) == (4, 4)
+    assert first.store_bytes > 10_000
     told = await replayed(processes, "first")
     assert (told["complete"], told["computed"], told["updates"], told["difference"]) == (True, 4, 8, None)
     export = await processes.start("export", "store", "export", "runs/first", "-o", "snapshot")

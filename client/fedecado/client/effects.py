@@ -35,7 +35,14 @@ class Stop:
     work: Work
 
 
-Effect = Send | HangUp | Start | Stop
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The outcome of this task need not be kept on disk any more."""
+
+    task: int
+
+
+Effect = Send | HangUp | Start | Stop | Forget
 
 
 @dataclass(frozen=True, slots=True)

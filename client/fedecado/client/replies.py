@@ -20,6 +20,7 @@ from fedecado.v1.session_pb2 import (
     Role,
     TaskFailed,
     Update,
+    Welcome,
     WorkerMessage,
 )
 
@@ -113,6 +114,21 @@ def describe(task: int, outcome: Outcome) -> tuple[int, str]:
                 f"task {task} failed: {outcome.type}: {outcome.message}\n{outcome.traceback}",
             )
     return logging.INFO, f"task {task} {text}"
+
+
+def mismatch(welcome: Welcome, digest: str) -> str:
+    """Why this worker cannot take part, in words; empty if it can. `digest` is of its layout."""
+    if welcome.protocol.major != PROTOCOL_MAJOR:
+        return (
+            f"the coordinator speaks protocol {welcome.protocol.major}, this worker {PROTOCOL_MAJOR}; "
+            "install the same version of fedecado on both"
+        )
+    if welcome.layout_digest and welcome.layout_digest != digest:
+        return (
+            f"the run's layout is {welcome.layout_digest[:12]}, this worker's {digest[:12]}; "
+            "all peers must build the same model"
+        )
+    return ""
 
 
 def about_work(work: Work, **more: Any) -> dict[str, Any]:

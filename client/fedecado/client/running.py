@@ -15,16 +15,18 @@ import uvloop
 
 from fedecado.client.background import Background
 from fedecado.client.connection import Address, Connection
-from fedecado.client.effects import Effect, HangUp, Leave, Send, Start, Stop
+from fedecado.client.effects import Effect, Forget, HangUp, Leave, Send, Start, Stop
 from fedecado.client.pace import Backoff, Pace
 from fedecado.client.session import Session
 from fedecado.client.surroundings import Surroundings
-from fedecado.client.work import Failed, Identity, Learner, Outcome, Work
+from fedecado.client.work import Failed, Identity, Learner, Outcome, Trained, Training, Work
 from fedecado.common.health_port import HealthPort
+from fedecado.common.layout import Layout
 
 logger = logging.getLogger(__name__)
 
 ALONE = Surroundings()
+Keep = Callable[[Layout, Training, Trained], bool]
 
 
 @final
@@ -41,7 +43,10 @@ class Worker:
     ) -> None:
         self._address, self._learner, self._background = address, learner, background
         self._session = Session(identity, learner.profile, Pace.of(address.timeouts), around.observer)
+        self._spool = spool = around.spool
         self._connection: Connection | None = None
+        if spool is not None and (left := spool.load(learner.profile.layout)) is not None:
+            self._session.restore(left.run_id, left.work, left.outcome)
 
     def welcomed(self) -> bool:
         """Whether a coordinator knows this worker and can give it work."""
@@ -81,20 +86,25 @@ class Worker:
                     self._start(work)
                 case Stop(work):
                     work.stop()
+                case Forget(task):
+                    if self._spool is not None:
+                        self._spool.forget(task)
                 case _:
                     assert_never(effect)
 
     def _start(self, work: Work) -> None:
         report = _Meter(self._session.pace.progress, partial(self._background.call, self._progressed, work))
-        future = self._background.submit(partial(_attempt, self._learner, work, report))
+        keep = None if self._spool is None else partial(self._spool.keep, self._session.run_id)
+        future = self._background.submit(partial(_attempt, self._learner, work, report, keep))
         future.add_done_callback(partial(self._finished, work))
 
-    def _finished(self, work: Work, future: asyncio.Future[Outcome | None]) -> None:
+    def _finished(self, work: Work, future: asyncio.Future[tuple[Outcome, bool] | None]) -> None:
         if future.cancelled():
             return
-        outcome = future.result()
-        if outcome is not None:
-            self.perform(self._session.finished(work, outcome))
+        ended = future.result()
+        if ended is not None:
+            outcome, kept = ended
+            self.perform(self._session.finished(work, outcome, kept=kept))
 
     def _progressed(self, work: Work, done: int, total: int, loss: float | None) -> None:
         self.perform(self._session.progressed(work, done, total, loss))
@@ -115,14 +125,20 @@ class _Meter:
             self._report(done, total, loss)
 
 
-def _attempt(learner: Learner, work: Work, report: _Meter) -> Outcome | None:
-    """In the thread: an outcome, whatever user code does; None once nobody wants it."""
+def _attempt(learner: Learner, work: Work, report: _Meter, keep: Keep | None) -> tuple[Outcome, bool] | None:
+    """In the thread: an outcome, whatever user code does, and whether it is on disk.
+
+    None once nobody wants it.
+    """
     if work.stopped():
         return None
     try:
-        return learner.run(work, report)
+        outcome = learner.run(work, report)
     except BaseException as error:  # sys.exit() in a loss function is a failed task, too
-        return None if work.stopped() else Failed.of(error)
+        return None if work.stopped() else (Failed.of(error), False)
+    if keep is None or not isinstance(work, Training) or not isinstance(outcome, Trained):
+        return outcome, False
+    return outcome, keep(learner.profile.layout, work, outcome)
 
 
 async def serve(

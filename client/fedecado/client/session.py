@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from fedecado.client import replies
-from fedecado.client.effects import Effect, Ending, HangUp, Leave, Retry, Send, Start, Stop
+from fedecado.client.effects import Effect, Ending, Forget, HangUp, Leave, Retry, Send, Start, Stop
 from fedecado.client.incoming import Incoming
 from fedecado.client.observer import Observer, Observers
 from fedecado.client.pace import Pace
@@ -20,7 +20,6 @@ from fedecado.client.work import Failed, Identity, Outcome, Profile, Trained, Wo
 from fedecado.common.errors import FedecadoError, ProtocolError
 from fedecado.common.logs import about, identify
 from fedecado.common.wire import BulkChunk
-from fedecado.v1 import PROTOCOL_MAJOR
 from fedecado.v1.session_pb2 import (
     Acknowledge,
     Assign,
@@ -47,6 +46,8 @@ _FIRST: Final = ("welcome", "refused", "bye", None)
 class _Held:
     work: Work
     outcome: Outcome | None = None
+    kept: bool = False
+    """Whether the outcome is on disk, too."""
 
 
 @final
@@ -80,6 +81,16 @@ class Session:
             "refused": lambda message: self._refused(message.refused),
             "bye": lambda message: self._bye(message.bye),
         }
+
+    @property
+    def run_id(self) -> str:
+        """The run that held tasks belong to; empty before the first welcome."""
+        return self._run_id
+
+    def restore(self, run_id: str, work: Work, outcome: Outcome) -> None:
+        """Hold what an earlier process finished in a run and kept on disk; before the first connection."""
+        self._run_id = run_id
+        self._held[work.header.task_id] = _Held(work, outcome, kept=True)
 
     @property
     def receiving(self) -> bool:
@@ -124,13 +135,13 @@ class Session:
         bye = WorkerBye(reason=WorkerBye.REASON_STOPPED, message="stopped by its operator or scheduler")
         return [*stops, Send(WorkerMessage(bye=bye)), HangUp()]
 
-    def finished(self, work: Work, outcome: Outcome) -> list[Effect]:
-        """Work has come to its end; ignored if nobody wants its outcome any more."""
+    def finished(self, work: Work, outcome: Outcome, *, kept: bool = False) -> list[Effect]:
+        """Work has come to its end, and may be on disk; ignored if nobody wants its outcome any more."""
         task = work.header.task_id
         held = self._held.get(task)
         if held is None or held.work is not work:
-            return []
-        held.outcome = outcome
+            return [Forget(task)] if kept else []
+        held.outcome, held.kept = outcome, kept
         if isinstance(outcome, Trained) and outcome.curvature is not None:
             self._curvature = outcome.curvature
         self._observer.finished(work, outcome)
@@ -160,7 +171,7 @@ class Session:
     def _welcome(self, welcome: Welcome) -> list[Effect]:
         if self.welcomed:
             raise ProtocolError("the coordinator sent a second welcome")
-        problem = self._mismatch(welcome)
+        problem = replies.mismatch(welcome, self._profile.layout.digest)
         if problem:
             self.ending = Leave(1, problem)
             return []
@@ -175,20 +186,6 @@ class Session:
         )
         answers = {answer.task_id: answer for answer in welcome.held_tasks}
         return [effect for task in list(self._held) for effect in self._resume(task, answers)]
-
-    def _mismatch(self, welcome: Welcome) -> str:
-        digest = self._profile.layout.digest
-        if welcome.protocol.major != PROTOCOL_MAJOR:
-            return (
-                f"the coordinator speaks protocol {welcome.protocol.major}, this worker {PROTOCOL_MAJOR}; "
-                "install the same version of fedecado on both"
-            )
-        if welcome.layout_digest and welcome.layout_digest != digest:
-            return (
-                f"the run's layout is {welcome.layout_digest[:12]}, this worker's {digest[:12]}; "
-                "all peers must build the same model"
-            )
-        return ""
 
     def _resume(self, task: int, answers: Mapping[int, HeldTaskAnswer]) -> list[Effect]:
         answer = answers.get(task, HeldTaskAnswer())
@@ -270,7 +267,9 @@ class Session:
             held = self._held.get(task)
             return self._deliver(task) if held and held.outcome else []
         held = self._held.pop(task, None)
-        return [Stop(held.work)] if held and held.outcome is None else []
+        if held is None:
+            return []
+        return [Stop(held.work)] if held.outcome is None else _forgotten(task, held)
 
     def _cancel(self, cancel: Cancel) -> list[Effect]:
         return self._drop(cancel.task_id, "cancelled", cancel.reason)
@@ -283,7 +282,7 @@ class Session:
             return []
         self._observer.dropped(task)
         logger.info("task %d: %s%s", task, what, f" ({reason})" if reason else "", extra=about(task=task))
-        return [Stop(held.work)]
+        return [Stop(held.work), *_forgotten(task, held)]
 
     def _refused(self, refused: Refused) -> list[Effect]:
         text = f"the coordinator refused this worker: {replies.why(refused)}"
@@ -299,6 +298,7 @@ class Session:
         match bye.reason:
             case CoordinatorBye.REASON_FINISHED:
                 self.ending = Leave(0, f"the run is finished{said}")
+                return [effect for task, held in self._held.items() for effect in _forgotten(task, held)]
             case CoordinatorBye.REASON_DRAINED:
                 self.ending = Leave(0, f"the coordinator needs this worker no more{said}")
             case CoordinatorBye.REASON_REPLACED:
@@ -312,3 +312,7 @@ class Session:
             case _:
                 self.ending = Retry(f"the coordinator ended this session{said}")
         return []
+
+
+def _forgotten(task: int, held: _Held) -> list[Effect]:
+    return [Forget(task)] if held.kept else []

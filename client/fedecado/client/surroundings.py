@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedecado.client.observer import Observer
+from fedecado.client.spool import Spool
 
 if TYPE_CHECKING:
     from fedecado.client.credential import Credential
@@ -15,6 +16,8 @@ class Surroundings:
 
     observer: Observer | None = None
     """Who watches: metrics, traces."""
+    spool: Spool | None = None
+    """Where a finished update waits on disk for its acknowledgement."""
     credential: "Credential | None" = None
     """The certificate it was given for a token, the worker's own to renew."""
     health_bind: str | None = None

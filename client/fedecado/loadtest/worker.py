@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import assert_never, final
 
 from fedecado.client.connection import Address, Connection
-from fedecado.client.effects import Effect, Ending, HangUp, Leave, Retry, Send, Start, Stop
+from fedecado.client.effects import Effect, Ending, Forget, HangUp, Leave, Retry, Send, Start, Stop
 from fedecado.client.pace import Backoff, Pace
 from fedecado.client.session import Session
 from fedecado.client.work import Identity, Work
@@ -103,6 +103,8 @@ class SimulatedWorker:
                     self._start(work)
                 case Stop(work):
                     self._forget(work)
+                case Forget():
+                    pass  # nothing is kept on disk here
                 case _:
                     assert_never(effect)
 

@@ -113,6 +113,8 @@ def _facts(status: pb.RunStatus, target: str) -> Iterable[tuple[str, Text]]:
     yield "clients", Text(_counts(status.clients))
     yield "updates", Text(f"{status.updates_accepted:,} accepted, {status.updates_refused:,} refused")
     yield "traffic", Text(f"{nbytes(status.bytes_sent)} sent, {nbytes(status.bytes_received)} received")
+    if status.store_bytes:
+        yield "store", Text(f"{nbytes(status.store_bytes)} on disk")
     yield "coordinator", Text(f"{target}, fedecado {clean(status.software_version) or 'of unknown version'}")
 
 

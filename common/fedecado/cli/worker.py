@@ -4,7 +4,8 @@ The worker connects, enrols with the size of its data and the curvature of its l
 given and reports; it goes on until the run ends. It outlives its coordinator and its network: it
 trains on while it is cut off, reconnects for ever and sends what it finished meanwhile. SIGTERM or
 Ctrl-C end it in good order, a second Ctrl-C at once. Hints of the coordinator (learning rate, epochs,
-batch size) apply where no such setting is given here.
+batch size) apply where no such setting is given here. With --worker-spool DIR an update that is finished
+survives the end of the worker itself: started again, it delivers that first.
 
 Examples:
   fedecado worker --coordinator train.example.org:50051
@@ -12,6 +13,7 @@ Examples:
   fedecado worker --role evaluator                         measure models on the test set
   fedecado worker --task my_project.task:make --task-arg path=/data --training-rate 0.01
   fedecado worker --join-address train.example.org:50052 --join-token-file worker-3.token
+  fedecado worker --worker-id site-4 --worker-spool /var/lib/fedecado
   FEDECADO_WORKER__INDEX=$JOB_COMPLETION_INDEX fedecado worker --clients 20
 """
 
@@ -75,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     from fedecado.client.connection import Address
     from fedecado.client.running import run_process
+    from fedecado.client.spool import Spool
     from fedecado.client.surroundings import Surroundings
     from fedecado.client.work import Identity
 
@@ -98,7 +101,9 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     )
     identify(run=settings.run.name, worker=identity.worker_id)
     address = Address(settings.worker.coordinator, timeouts, tls)
-    around = Surroundings(_observers(settings, identity), renewal, network.health_bind)
+    folder = settings.worker.spool
+    spool = None if folder is None else Spool(folder, identity.worker_id)
+    around = Surroundings(_observers(settings, identity), spool, renewal, network.health_bind)
     return run_process(address, identity, lambda: make_trainer(loaded), around)
 
 

@@ -426,6 +426,11 @@ class WorkerSection(Section):
         json_schema_extra={"flag": "--index"},
     )
     clients: int = Field(1, ge=1, description="Clients that the task's data is dealt out to.")
+    spool: Path | None = Field(
+        None,
+        description="Folder that keeps a finished update until it is delivered, also over a restart.",
+        json_schema_extra={"metavar": "DIR"},
+    )
     local_index: int | None = Field(
         None, ge=0, description="Number of this worker on its host; spreads workers over the host's GPUs."
     )

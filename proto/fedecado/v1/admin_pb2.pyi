@@ -88,6 +88,7 @@ class RunStatus(_message.Message):
     UPDATES_REFUSED_FIELD_NUMBER: _builtins.int
     BYTES_SENT_FIELD_NUMBER: _builtins.int
     BYTES_RECEIVED_FIELD_NUMBER: _builtins.int
+    STORE_BYTES_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     run_name: _builtins.str
     phase: Global___Phase.ValueType
@@ -115,6 +116,8 @@ class RunStatus(_message.Message):
     bytes_sent: _builtins.int
     """Vector bytes sent and received since the coordinator started."""
     bytes_received: _builtins.int
+    store_bytes: _builtins.int
+    """Size of the run's store on disk; 0 when the run is not kept."""
     @_builtins.property
     def started(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -154,10 +157,11 @@ class RunStatus(_message.Message):
         updates_refused: _builtins.int = ...,
         bytes_sent: _builtins.int = ...,
         bytes_received: _builtins.int = ...,
+        store_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["best", b"best", "clients", b"clients", "latest", b"latest", "open_round", b"open_round", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "best", b"best", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "clients", b"clients", "latest", b"latest", "layout_digest", b"layout_digest", "mode", b"mode", "model_version", b"model_version", "open_round", b"open_round", "parameters", b"parameters", "phase", b"phase", "rounds_closed", b"rounds_closed", "rounds_total", b"rounds_total", "run_id", b"run_id", "run_name", b"run_name", "simulated_time", b"simulated_time", "software_version", b"software_version", "started", b"started", "updates_accepted", b"updates_accepted", "updates_refused", b"updates_refused", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "best", b"best", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "clients", b"clients", "latest", b"latest", "layout_digest", b"layout_digest", "mode", b"mode", "model_version", b"model_version", "open_round", b"open_round", "parameters", b"parameters", "phase", b"phase", "rounds_closed", b"rounds_closed", "rounds_total", b"rounds_total", "run_id", b"run_id", "run_name", b"run_name", "simulated_time", b"simulated_time", "software_version", b"software_version", "started", b"started", "store_bytes", b"store_bytes", "updates_accepted", b"updates_accepted", "updates_refused", b"updates_refused", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -51,6 +51,7 @@ def run(coordinator: Any, moment: Timestamp) -> Any:
         updates_accepted=120,
         updates_refused=2,
         bytes_sent=2_500_000,
+        store_bytes=7_340_000,
     )
     error = pb.ClientError(
         time=moment, type="ValueError", message="bad\x1b[2J batch", traceback="Traceback:\n\tline 3\n"
@@ -95,6 +96,7 @@ def test_the_picture_tells_all_that_matters_in_plain_text(
         r"clients +3 enrolled, 2 connected, 1 training, 1 evaluator\n",
         r"updates +120 accepted, 2 refused",
         r"traffic +2.5 MB sent, 0 B received",
+        r"store +7.3 MB on disk",
         r"a +working 25% +cuda:0 \[A10\] +1,200 +0.125 +12 +12\n",
         r"b +offline +cpu +0 +- +- +0 +ValueError: bad \[2J batch \(\d s ago\)\n",
         r"c +idle \(evaluator\)",

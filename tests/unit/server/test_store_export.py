@@ -76,6 +76,7 @@ def test_versions_are_kept_for_people_within_bounds(tmp_path: Path) -> None:
     assert 2 <= len(kept) <= 3
     assert kept == sorted(kept)
     found = listing(tmp_path)
+    assert run.store.nbytes == found.vector_bytes + found.database_bytes
     assert found.vector_bytes == sum(p.stat().st_size for p in (tmp_path / "vectors").iterdir())
     run.store.close()
 

@@ -39,6 +39,11 @@ class Durable:
         self._committing = self._checkpointing = False
         self._since, self._bytes = time.monotonic(), 0
 
+    @property
+    def nbytes(self) -> int:
+        """Space that the store takes."""
+        return 0 if self.store is None else self.store.nbytes
+
     def open(self, store: Store) -> None:
         """From now on events go to this store."""
         self.store, self._sequence = store, store.durable

@@ -35,6 +35,7 @@ def status_of(run: Run, about: About) -> pb.RunStatus:
         updates_refused=journal.refused,
         bytes_sent=journal.bytes_sent,
         bytes_received=journal.bytes_received,
+        store_bytes=run.durable.nbytes,
     )
     if engine.open:
         status.open_round.CopyFrom(_open_round(run))

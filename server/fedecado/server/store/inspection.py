@@ -11,7 +11,7 @@ from fedecado.server.store import records
 from fedecado.server.store.loading import read_sound_head
 from fedecado.server.store.lock import RunLock
 from fedecado.server.store.opening import open_folder, sweep
-from fedecado.server.store.schema import DATABASE, VECTORS, connect_to_read
+from fedecado.server.store.schema import DATABASE, VECTORS, connect_to_read, database_sizes
 from fedecado.server.store.store import Opened
 from fedecado.server.store.trouble import explained
 from fedecado.server.store.vault import Vault
@@ -106,7 +106,7 @@ def listing(folder: Path) -> Listing:
                 Kept(version, at, place.length)
                 for version, (at, place) in records.read_models(connection).items()
             ),
-            database_bytes=sum(size for name, size in _sizes(folder).items() if name.startswith(DATABASE)),
+            database_bytes=sum(database_sizes(folder)),
             vector_bytes=sum(sizes.values()),
             unreferenced_bytes=sum(size for name, size in sizes.items() if name not in used),
         )

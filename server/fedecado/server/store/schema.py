@@ -7,7 +7,7 @@ through none.
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -116,6 +116,15 @@ def connect_to_read(folder: Path, *, any_format: bool = False) -> sqlite3.Connec
             connection.close()
             raise
     return connection
+
+
+def database_sizes(folder: Path) -> list[int]:
+    """Bytes of the database and of the files that SQLite keeps beside it."""
+    sizes = []
+    for ending in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            sizes.append((folder / f"{DATABASE}{ending}").stat().st_size)
+    return sizes
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from fedecado.server.store.outcome import Outcome, input_digest, outcome_of
 from fedecado.server.store.recipe import Recipe
 from fedecado.server.store.replay import Closed
 from fedecado.server.store.retention import Retention
-from fedecado.server.store.schema import transaction
+from fedecado.server.store.schema import database_sizes, transaction
 from fedecado.server.store.trouble import explained
 from fedecado.server.store.vault import Flushed, Place, Vault, timed
 from fedecado.server.store.vectors import FileVectors
@@ -106,6 +106,11 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def nbytes(self) -> int:
+        """Space that the run takes on disk."""
+        return self._opened.vault.nbytes + sum(database_sizes(self.folder))
 
     def append(self, event: Event, result: Result | None = None, outcome: Outcome | None = None) -> int:
         """Note an event that the engine has handled; its number.

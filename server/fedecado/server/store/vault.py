@@ -7,6 +7,7 @@ database's own transaction. Vectors that become durable together share one file 
 import itertools
 import mmap
 import os
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,6 +61,17 @@ class Vault:
         self.flushed: Flushed = lambda what, seconds: None
         used = (name.partition(".")[0].rpartition("-")[2] for name in self.names())
         self._numbers = itertools.count(1 + max((int(n, 16) for n in used if _is_hex(n)), default=0))
+        self._nbytes = sum((folder / name).stat().st_size for name in self.names())
+        self._counting = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Space that all files here take."""
+        return self._nbytes
+
+    def _count(self, nbytes: int) -> None:
+        with self._counting:
+            self._nbytes += nbytes
 
     def names(self) -> list[str]:
         """Every file here, referenced or not."""
@@ -87,6 +99,7 @@ class Vault:
             except OSError:
                 path.unlink(missing_ok=True)
                 raise
+        self._count(len(data))
         point("flow.written")
         return Place(_code(vector), len(data), crc, name)
 
@@ -152,8 +165,10 @@ class Vault:
             point("unlink.before")
             with explained(f"remove {path}"):
                 if path.is_file():
-                    freed += path.stat().st_size
+                    size = path.stat().st_size
                     path.unlink()
+                    self._count(-size)
+                    freed += size
             point("unlink.after")
         return freed
 
@@ -179,6 +194,7 @@ class Vault:
             except OSError:
                 aside.unlink(missing_ok=True)
                 raise
+        self._count(start)
         point("vectors.renamed")
         return places
 
