@@ -1,6 +1,8 @@
 """Tasks for worker processes: small, large, failing, and with all kinds of tensors."""
 
 import itertools
+import time
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +35,19 @@ def point(index: int, *, megabytes: float = 0.004, samples: int = 8) -> Task:
     """A vector that is drawn to another one; `megabytes` is its size."""
     size = int(megabytes * (1 << 20) / 4)
     return Task(Point(size), (torch.full((samples, 4), 1.0 + index),), loss=_distance, evaluate=_score)
+
+
+def gated(gate: str) -> Task:
+    """Like `point`, but training waits until the file `gate` is there."""
+    first = itertools.count()
+
+    def loss(model: nn.Module, batch: tuple[Tensor]) -> Tensor:
+        # The first call measures the curvature, before the worker has joined.
+        while next(first) and not Path(gate).exists():
+            time.sleep(0.02)
+        return _distance(model, batch)
+
+    return Task(Point(100), (torch.ones(8, 4),), loss=loss)
 
 
 def failing() -> Task:

@@ -101,14 +101,21 @@ class Command:
 class Processes:
     """Starts commands in a folder of their own; leaving the fixture ends them all."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, prefix: tuple[str, ...] = ()) -> None:
+        self.folder, self._prefix = folder, prefix
         self.commands: list[Command] = []
+
+    def within(self, *prefix: str) -> "Processes":
+        """The same, but commands are started by `prefix`: on another host, say."""
+        other = Processes(self.folder, prefix)
+        other.commands = self.commands
+        return other
 
     async def python(self, name: str, *arguments: str) -> Command:
         """Run this Python with the modules of this folder at hand."""
         own = {key: value for key, value in os.environ.items() if not key.startswith("FEDECADO_")}
         process = await asyncio.create_subprocess_exec(
+            *self._prefix,
             sys.executable,
             "-X",
             "faulthandler",

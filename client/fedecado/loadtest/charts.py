@@ -36,7 +36,7 @@ class Chart:
         title = escape(f"{self.title}, {self.unit}" if self.unit else self.title)
         return (
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{title}</title>'
-            f"{''.join(_grid(frame))}<g class=lines>{''.join(drawn)}</g></svg>"
+            f'{"".join(_grid(frame))}<g class="lines">{"".join(drawn)}</g></svg>'
         )
 
     def legend(self) -> str:
@@ -76,7 +76,7 @@ def ticks(low: float, high: float, about: int = 4) -> list[float]:
 def _grid(frame: _Frame) -> Iterator[str]:
     for value in ticks(0.0, frame.top):
         y = frame.y(value)
-        yield f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class=grid />'
+        yield f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
         yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_number(value)}</text>'
     for value in ticks(frame.left, frame.right, 6):
         if frame.left <= value <= frame.right:

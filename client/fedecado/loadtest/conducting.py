@@ -1,6 +1,7 @@
 """A load test from its first worker to its last second."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class Conductor:
         self._generators, self._watch, self._record, self._shown = generators, watch, record, shown
         self._sampler = Sampler(record)
         self._began = time.monotonic()
+        self._patience = math.inf
 
     async def run(self, schedule: Schedule, stopping: asyncio.Event) -> None:
         """Return at the end, or when `stopping` is set; raise if a generator fails."""
@@ -70,7 +72,9 @@ class Conductor:
     def _look_for_everybody(self, now: float, patience: float) -> None:
         record = self._record
         missing = record.workers - self._generators.connected - self._generators.ended
-        if missing > 0 and now < patience:
+        if self._patience == math.inf and self._generators.speaking:
+            self._patience = now + patience
+        if missing > 0 and now < self._patience:
             return
         if missing == record.workers:
             seen = ", ".join(f"{kind} ({n})" for kind, n in record.errors.errors.items()) or "no answer"

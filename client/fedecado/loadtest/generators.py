@@ -23,6 +23,7 @@ _LINE_BYTES: Final = 1 << 20
 class _State:
     """The latest line of one generator."""
 
+    spoke: bool = False
     connected: int = 0
     ended: int = 0
     round: int = 0
@@ -59,6 +60,11 @@ class Generators:
             for process in self._processes:
                 if process.returncode is None:
                     process.kill()
+
+    @property
+    def speaking(self) -> bool:
+        """Whether all have begun; a busy machine takes its time to start them."""
+        return all(state.spoke for state in self._states)
 
     @property
     def connected(self) -> int:
@@ -140,7 +146,7 @@ class Generators:
 
     def _heard(self, number: int, line: dict[str, Any]) -> None:
         names = ("connected", "ended", "round", "cpu", "late")
-        self._states[number] = _State(**{name: line[name] for name in names})
+        self._states[number] = _State(True, **{name: line[name] for name in names})
         self._honest.merge(Tally.of(line["honest"]))
         self._bad.merge(Tally.of(line["bad"]))
 

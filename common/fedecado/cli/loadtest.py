@@ -65,7 +65,7 @@ class LoadSettings(Settings):
     rounds: RoundsSection = RoundsSection(mode="stream", max_rounds=None)
     solver: SolverSection = SolverSection()
     algorithm: AlgorithmSection = AlgorithmSection()
-    coordinator: CoordinatorSection = CoordinatorSection(bind="127.0.0.1:0")
+    coordinator: CoordinatorSection = CoordinatorSection(bind="127.0.0.1:0", linger=None)
     network: NetworkSection = NetworkSection()
     observe: ObserveSection = ObserveSection()
     log: LogSection = LogSection()
