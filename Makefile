@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 LINTERS := .venv-deploy/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-images lint lint-deploy format proto bench clean
+.PHONY: help demo test test-images lint lint-deploy format proto bench audit clean
 
 help: ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -62,6 +62,13 @@ proto: $(READY) ## Regenerate the protobuf code and lint the protocol
 bench: $(READY) ## Measure the claims made about speed (ARGS=--quick for a short run)
 	@echo "==> Measuring; results go to benchmarks/results"
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Strict: a package that the service does not know fails the audit, or one without a network would pass it.
+# Local builds (torch's +cpu) are looked up under the version they were built from.
+audit: $(READY) ## Look the installed packages up in the database of known vulnerabilities (needs a network)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.7,<3'
+	$(BIN)/python -m pip list --format=freeze --exclude-editable --disable-pip-version-check | sed 's/+.*//' > $(VENV)/audit.txt
+	$(BIN)/pip-audit --strict --disable-pip --no-deps --progress-spinner off --requirement $(VENV)/audit.txt $(ARGS)
 
 clean: ## Remove the virtual environment and everything generated
 	rm -rf $(VENV) .venv-deploy runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,9 @@
 """A coordinator that keeps its run: it ends in any way, and the next one goes on."""
 
 import asyncio
+import stat
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,18 @@ async def test_a_run_that_is_kept_goes_through_its_rounds(start: Any, connect: A
             for _ in range(3):
                 await asyncio.gather(one.work(0.1), two.work(-0.3))
             await asyncio.wait_for(coordinator.run.finished.wait(), 10)
+
+
+async def test_nobody_else_can_look_into_a_runs_folder(start: Any, connect: Any, tmp_path: Path) -> None:
+    async with start(**kept()) as coordinator:
+        async with connect(coordinator, "w1") as client:
+            await client.send_initial()
+            await client.work()
+    folder = tmp_path / "run"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "vectors")} == {0o700}
+    kept_files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".safetensors"]
+    assert kept_files
+    assert {stat.S_IMODE(path.stat().st_mode) for path in kept_files} == {0o600}
 
 
 async def test_the_next_coordinator_goes_on_where_the_last_one_stood(start: Any, connect: Any) -> None:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from fedecado.common.errors import FedecadoError
+from fedecado.common.private_files import private_folder
 
 LOG_LINES = 15
 """So much of a log is shown when its process failed."""
@@ -23,7 +24,7 @@ class Children:
         self._running: dict[str, Process] = {}
 
     async def __aenter__(self) -> Self:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self._folder)
         return self
 
     async def __aexit__(

@@ -26,6 +26,7 @@ from fedecado.cli.children import Children
 from fedecado.cli.watching import Watcher, history_of
 from fedecado.common.errors import ConfigError, FedecadoError
 from fedecado.common.names import AlgorithmName
+from fedecado.common.private_files import private_folder
 from fedecado.common.sections import (
     QUADRATICS,
     AlgorithmSection,
@@ -170,7 +171,7 @@ async def _is_the_end(name: str, watcher: Watcher, children: Children, showing: 
 
 def _write_config(loaded: Loaded[UpSettings], folder: Path) -> Path:
     """The effective settings as a file for the processes, and for people who wonder later."""
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     config = folder / "config.toml"
     config.write_text(render.to_toml(render.entries(loaded)), encoding="utf-8")
     return config

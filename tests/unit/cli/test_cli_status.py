@@ -184,7 +184,7 @@ def test_an_unreachable_coordinator_is_one_clear_line(capsys: pytest.CaptureFixt
     ("code", "said"),
     [
         (grpc.StatusCode.UNIMPLEMENTED, "install the same fedecado on both sides"),
-        (grpc.StatusCode.UNAUTHENTICATED, "check the token"),
+        (grpc.StatusCode.UNAUTHENTICATED, "check --tls-certificate"),
         (grpc.StatusCode.FAILED_PRECONDITION, "answers: no such thing"),
     ],
 )

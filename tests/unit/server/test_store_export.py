@@ -13,7 +13,7 @@ from fedecado.common.errors import ConfigError, StoreError
 from fedecado.common.model_file import load_model
 from fedecado.server.algorithms import AlgorithmName
 from fedecado.server.federation import Result
-from fedecado.server.rounds import Enrolled, UpdateArrived
+from fedecado.server.rounds import Enrolled, Unbanned, UpdateArrived
 from fedecado.server.store import Recovered, Retention, create_from, export, gc, listing, recover
 
 
@@ -46,6 +46,8 @@ def test_a_new_run_begins_where_a_snapshot_stood(
     assert found["versions"] == {told.version: expected["versions"][told.version]}
     assert (new.engine.enrolled, new.engine.round, new.engine.tasks) == (run.engine.enrolled, 0, {})
     assert new.members == {"ann": 1}
+    assert new.engine.banned == run.engine.banned
+    new.driver.handle(Unbanned(CLIENTS[0]))
     new.driver.handle(Enrolled(CLIENTS[0], 3))
     (task,) = new.engine.tasks
     new.driver.handle(UpdateArrived(CLIENTS[0], task), Result(new.federation.central + 1, 0.1))

@@ -10,6 +10,7 @@ from typing import final
 from fedecado.common.errors import FedecadoError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.model_file import save_model
+from fedecado.common.private_files import private_folder
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class ModelFiles:
             "metrics": json.dumps(dict(metrics)),
         }
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            private_folder(self.folder)
             save_model(self.path(which), layout, state, metadata)
         except (OSError, FedecadoError) as error:
             # The run goes on: its model is in memory, and in its store if it has one.

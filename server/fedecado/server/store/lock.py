@@ -19,7 +19,7 @@ class RunLock:
         path = folder / "lock"
         with explained(f"open the lock {path}"):
             flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
-            self._descriptor: int | None = os.open(path, flags | os.O_CLOEXEC, 0o644)
+            self._descriptor: int | None = os.open(path, flags | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedecado.common.errors import StoreError
 from fedecado.common.layout import Layout, Vector
+from fedecado.common.private_files import private_folder
 from fedecado.server.federation import Federation
 from fedecado.server.rounds import Aggregated, Discarded, Engine
 from fedecado.server.store import records
@@ -160,7 +161,7 @@ def set_aside(folder: Path) -> Path | None:
 def open_folder(folder: Path, inline_bytes: int = INLINE_BYTES) -> Opened:
     """A folder that is ours alone, with its database up to date."""
     with explained(f"make the folder {folder}"):
-        (folder / VECTORS).mkdir(parents=True, exist_ok=True)
+        private_folder(private_folder(folder) / VECTORS)
     lock = RunLock(folder)
     try:
         return Opened(folder, lock, connect(folder), Vault(folder / VECTORS, inline_bytes))

@@ -57,7 +57,7 @@ def export(folder: Path, path: Path) -> Snapshot:
         raise StoreError(f"{path} exists; choose another name for the snapshot")
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     with explained(f"write the snapshot {path}"):
-        aside.mkdir(parents=True)
+        aside.mkdir(parents=True, mode=0o700)
         try:
             with _newest(folder, aside / "scratch") as (loaded, clients):
                 snapshot = _write(aside, loaded, clients)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fedecado.common.errors import StoreError
+from fedecado.common.private_files import reserve_private
 from fedecado.server.store.trouble import explained
 
 DATABASE: Final = "store.sqlite"
@@ -80,6 +81,7 @@ def connect(folder: Path) -> sqlite3.Connection:
     """
     path = folder / DATABASE
     with explained(f"open {path}"):
+        reserve_private(path)  # what SQLite keeps beside it gets the same mode
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             _check_origin(connection, path)

@@ -231,7 +231,7 @@ class _created:  # noqa: N801 - reads as the context it is
 
     def __enter__(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._descriptor = os.open(self._path, flags, 0o644)
+        self._descriptor = os.open(self._path, flags, 0o600)
         return self._descriptor
 
     def __exit__(self, *_: object) -> None:
