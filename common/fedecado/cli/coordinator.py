@@ -22,6 +22,7 @@ from fedecado.common.logs import setup_logging
 from fedecado.common.sections import (
     AlgorithmSection,
     CoordinatorSection,
+    LimitsSection,
     LogSection,
     NetworkSection,
     ObserveSection,
@@ -45,6 +46,7 @@ class CoordinatorSettings(Settings):
     algorithm: AlgorithmSection = AlgorithmSection()
     robust: RobustSection = RobustSection()
     network: NetworkSection = NetworkSection()
+    limits: LimitsSection = LimitsSection()
     observe: ObserveSection = ObserveSection()
     log: LogSection = LogSection()
 
@@ -61,6 +63,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         from fedecado.server import configure
         from fedecado.server.coordinator.post import Suggestions
         from fedecado.server.coordinator.process import Coordinator, Plan
+        from fedecado.server.coordinator.quotas import Limits
         from fedecado.server.store import set_aside
     except ModuleNotFoundError as error:
         raise ConfigError(f"a coordinator needs {error.name}; install fedecado[server]") from error
@@ -83,6 +86,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
             chosen.hint_rate, chosen.hint_epochs, chosen.hint_batch_size, chosen.sensitivity_every
         ),
         recipe=partial(configure.recipe, settings) if chosen.durable else None,
+        limits=Limits(**settings.limits.model_dump()),
         observe=settings.observe.bind,
     )
 

@@ -31,6 +31,7 @@ from fedecado.common.sections import (
     AlgorithmSection,
     CoordinatorSection,
     FleetSection,
+    LimitsSection,
     LogSection,
     NetworkSection,
     ObserveSection,
@@ -70,6 +71,7 @@ class UpSettings(Settings):
     coordinator: CoordinatorSection = CoordinatorSection(bind="127.0.0.1:0")
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
+    limits: LimitsSection = LimitsSection()
     observe: ObserveSection = ObserveSection()
     log: LogSection = LogSection()
 

@@ -9,7 +9,7 @@ from typing import assert_never
 import numpy as np
 
 from fedecado.common.errors import DataError, NumericsError, TaskError
-from fedecado.server.federation import Federation, Offer, Result
+from fedecado.server.federation import Federation, Offer, Result, usual_displacement
 from fedecado.server.rounds import (
     Accept,
     Aggregated,
@@ -116,7 +116,8 @@ class Simulation:
         try:
             client = self._index[event.client]
             result = self._workload.train(client, offer, self._fleet.profiles[client])
-            self.federation.check(event.task, result)
+            recent = usual_displacement(record.details for record in reversed(self.history.rounds))
+            self.federation.check(event.task, result, recent)
         except (NumericsError, TaskError) as error:
             self.failures[event.client] = str(error)
             return TaskFailed(event.client, event.task)

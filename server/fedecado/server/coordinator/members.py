@@ -8,6 +8,7 @@ from fedecado.common.errors import ProtocolError
 from fedecado.v1 import session_pb2 as pb
 
 if TYPE_CHECKING:
+    from fedecado.server.coordinator.quotas import Bucket
     from fedecado.server.coordinator.session import Session
 
 
@@ -44,6 +45,8 @@ class Member:
     last_window: float = 0.0
     last_seconds: float = 0.0
     trouble: Trouble | None = None
+    visits: "Bucket | None" = None
+    """How often it may connect."""
 
     @property
     def trains(self) -> bool:

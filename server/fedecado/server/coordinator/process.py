@@ -30,6 +30,7 @@ from fedecado.server.coordinator.gate import AdminGate
 from fedecado.server.coordinator.lag import LagMeter
 from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.post import Suggestions
+from fedecado.server.coordinator.quotas import Limits, Quotas
 from fedecado.server.coordinator.run import Run
 from fedecado.server.coordinator.service import SessionService
 from fedecado.server.rounds import Engine, Rules
@@ -65,6 +66,7 @@ class Plan:
     suggestions: Suggestions = field(default_factory=Suggestions)
     recipe: Callable[[Layout], Recipe] | None = None
     """How the run is computed, given its layout; with it the run is kept in the folder and survives."""
+    limits: Limits = field(default_factory=Limits)
     observe: str | None = None
     """Where to serve the dashboard and the metrics; none serves neither."""
 
@@ -85,6 +87,7 @@ class Coordinator:
             timeouts=timeouts,
         )
         self.run.suggestions = plan.suggestions
+        self.quotas = Quotas(plan.limits)
         self._admin = AdminService(self.run, self._about)
         self.lag = LagMeter()
         self.observatory: Observatory | None = None
@@ -115,11 +118,11 @@ class Coordinator:
     async def _start(self) -> grpc.aio.Server:
         await self._find_model()
         server = grpc.aio.server(
-            options=server_options(self._timeouts),
+            options=server_options(self._timeouts, self._plan.limits.sessions),
             compression=grpc.Compression.NoCompression,
             interceptors=() if self._plan.tls is None else (AdminGate(),),
         )
-        service = SessionService(self.run, self._timeouts, self._about)
+        service = SessionService(self.run, self._timeouts, self._about, self.quotas)
         server.add_generic_rpc_handlers((service.handler(),))
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self._admin, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
