@@ -14,7 +14,7 @@ from protocol_client import LAYOUT, ProtocolClient
 
 from fedecado.common.layout import Layout
 from fedecado.common.timeouts import Timeouts
-from fedecado.server.algorithms import AlgorithmName, make_algorithm
+from fedecado.server.algorithms import Algorithm, AlgorithmName, make_algorithm
 from fedecado.server.coordinator.process import Coordinator, Plan
 from fedecado.server.rounds import Rules
 
@@ -31,13 +31,14 @@ def start(tmp_path: Path) -> Start:
         algorithm: AlgorithmName = "fedecado",
         timeouts: Timeouts | None = None,
         plan: dict[str, Any] | None = None,
+        made: Algorithm[Any] | None = None,
         **rules: Any,
     ) -> AsyncIterator[Coordinator]:
         fields = {"name": "test", "folder": tmp_path / "run", "algorithm": algorithm, "bind": "127.0.0.1:0"}
         coordinator = Coordinator(
             Plan(**{**fields, **(plan or {})}),
             Rules(**rules),
-            make_algorithm(algorithm),
+            made or make_algorithm(algorithm),
             timeouts or Timeouts(3.0),
         )
         serving = asyncio.create_task(coordinator.serve())

@@ -25,6 +25,7 @@ from fedecado.common.sections import (
     AlgorithmSection,
     CoordinatorSection,
     EnrolmentSection,
+    LimitsSection,
     LogSection,
     NetworkSection,
     ObserveSection,
@@ -56,6 +57,7 @@ class CoordinatorSettings(Settings):
     robust: RobustSection = RobustSection()
     network: NetworkSection = NetworkSection()
     enrolment: EnrolmentSection = EnrolmentSection()
+    limits: LimitsSection = LimitsSection()
     observe: ObserveSection = ObserveSection()
     trace: TraceSection = TraceSection()
     log: LogSection = LogSection()
@@ -74,6 +76,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         from fedecado.server import configure
         from fedecado.server.coordinator.post import Suggestions
         from fedecado.server.coordinator.process import Coordinator, Plan
+        from fedecado.server.coordinator.quotas import Limits
         from fedecado.server.store import set_aside
     except ModuleNotFoundError as error:
         raise ConfigError(f"a coordinator needs {error.name}; install fedecado[server]") from error
@@ -106,6 +109,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         recipe=partial(configure.recipe, settings) if chosen.durable else None,
         retention=configure.retention(settings.store),
         checkpoint_seconds=settings.store.checkpoint_seconds,
+        limits=Limits(**settings.limits.model_dump()),
         observe=settings.observe.bind,
         observe_public=settings.observe.public,
         trace=settings.trace.to,

@@ -32,6 +32,7 @@ from fedecado.common.sections import (
     AlgorithmSection,
     CoordinatorSection,
     FleetSection,
+    LimitsSection,
     LogSection,
     NetworkSection,
     ObserveSection,
@@ -74,6 +75,7 @@ class UpSettings(Settings):
     store: StoreSection = StoreSection()
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
+    limits: LimitsSection = LimitsSection()
     observe: ObserveSection = ObserveSection()
     trace: TraceSection = TraceSection()
     log: LogSection = LogSection()

@@ -6,6 +6,7 @@ FedecadoError
 ├── NumericsError        a central update cannot be computed from what it was given
 │   ├── NonFiniteError   NaN or infinity in a vector or a scalar
 │   ├── WindowError      a client window T_i that is not a positive, finite time
+│   ├── NormError        an update far longer than its like
 │   ├── NoUpdatesError   nothing to aggregate
 │   └── DuplicateClientError
 ├── RoundError           an event that the round engine cannot accept as things stand
@@ -13,6 +14,7 @@ FedecadoError
 │   ├── IdentityError    a token or a certificate is not good for this
 │   ├── VersionError     the peers speak different protocol versions
 │   └── ChecksumError    bytes were damaged or cut short on the way
+├── QuotaError           a peer asks for more than it is granted now
 ├── TaskError            the user's model, data or loss failed
 ├── DataError            a data set or a model file is missing or malformed
 └── StoreError           a run's folder cannot be read, written or trusted
@@ -45,6 +47,10 @@ class WindowError(NumericsError):
     """A client window T_i that is not a positive, finite time."""
 
 
+class NormError(NumericsError):
+    """An update far longer than its like."""
+
+
 class NoUpdatesError(NumericsError):
     """Nothing to aggregate."""
 
@@ -71,6 +77,14 @@ class VersionError(ProtocolError):
 
 class ChecksumError(ProtocolError):
     """Bytes were damaged or cut short on the way."""
+
+
+class QuotaError(FedecadoError):
+    """A peer asks for more than it is granted now; `retry_after` is in seconds, None for never."""
+
+    def __init__(self, message: str, retry_after: float | None = 5.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class TaskError(FedecadoError):

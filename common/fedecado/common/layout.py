@@ -8,6 +8,7 @@ which are averaged beside it. Both sides compare `digest` before they exchange a
 import hashlib
 import json
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
@@ -20,6 +21,8 @@ from fedecado.common.errors import LayoutError
 Vector = npt.NDArray[np.floating[Any]]
 DType = Literal["float32", "float64"]
 Kind = Literal["parameter", "buffer"]
+
+NAME_CHARACTERS, SIDES = 1000, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,12 @@ class Entry:
             raise LayoutError(f"{self.name}: kind is {self.kind!r}; it must be 'parameter' or 'buffer'")
         if any(n < 0 for n in self.shape):
             raise LayoutError(f"{self.name}: shape {self.shape} has a negative side")
+        # Before sizes are formed: products of numbers with thousands of digits take for ever.
+        if len(self.name) > NAME_CHARACTERS or len(self.shape) > SIDES or any(n >> 48 for n in self.shape):
+            raise LayoutError(
+                f"{self.name[:80]}: names have up to {NAME_CHARACTERS} characters, tensors up to {SIDES} "
+                "sides of less than 2^48"
+            )
 
     @property
     def size(self) -> int:
@@ -53,8 +62,8 @@ class Layout:
     def __post_init__(self) -> None:
         names = [entry.name for entry in self.entries]
         if len(set(names)) < len(names):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            raise LayoutError(f"tensor names appear twice: {', '.join(twice)}")
+            twice = sorted(name for name, times in Counter(names).items() if times > 1)
+            raise LayoutError(f"tensor names appear twice: {', '.join(twice[:10])}")
         if self.dtype not in get_args(DType):
             raise LayoutError(f"dtype is {self.dtype!r}; it must be 'float32' or 'float64'")
         kinds = [entry.kind for entry in self.entries]

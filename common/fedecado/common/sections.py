@@ -491,6 +491,41 @@ class NetworkSection(Section):
         return TlsFiles.choose(self.tls_ca, self.tls_certificate, self.tls_key)
 
 
+class LimitsSection(Section):
+    """What a coordinator grants to peers, whoever they are."""
+
+    sessions: int = Field(10_000, ge=1, description="Connections and streams at once.")
+    workers: int = Field(100_000, ge=1, description="Workers that may ever enrol in a run.")
+    samples: int = Field(10**9, ge=1, lt=1 << 53, description="Largest sample count that is believed.")
+    memory: int | None = Field(
+        None,
+        ge=1 << 20,
+        description="Bytes of vectors being received at once; none takes half of this machine's memory.",
+        json_schema_extra={"metavar": "BYTES"},
+    )
+    rate: float | None = Field(
+        None,
+        ge=1 << 16,
+        description="Bytes per second taken from one worker.",
+        json_schema_extra={"metavar": "BYTES"},
+    )
+    total_rate: float | None = Field(
+        None,
+        ge=1 << 16,
+        description="Bytes per second taken from all workers.",
+        json_schema_extra={"metavar": "BYTES"},
+    )
+    slowest: float = Field(
+        4096.0,
+        gt=0,
+        description="Bytes per second below which a transfer is cut off.",
+        json_schema_extra={"metavar": "BYTES"},
+    )
+    messages: float = Field(
+        200.0, gt=0, description="Messages per second from one worker, large chunks not counted."
+    )
+
+
 class EnrolmentSection(Section):
     """Certificates for workers that show a token, given by the coordinator."""
 
@@ -581,6 +616,7 @@ class Everything(Settings):
     network: NetworkSection = NetworkSection()
     enrolment: EnrolmentSection = EnrolmentSection()
     join: JoinSection = JoinSection()
+    limits: LimitsSection = LimitsSection()
     observe: ObserveSection = ObserveSection()
     trace: TraceSection = TraceSection()
     log: LogSection = LogSection()

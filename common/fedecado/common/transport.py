@@ -15,6 +15,12 @@ from fedecado.common.wire import CHUNK_BYTES
 MESSAGE_BYTES: Final = 4 * CHUNK_BYTES
 """Largest message either side takes; the largest one sent is a chunk and its header."""
 
+STREAMS_PER_CONNECTION: Final = 100
+SPARE_CONNECTIONS: Final = 1000
+"""For operators, and for those who are to be told that there is no room; beyond them gRPC closes the door."""
+_UNCOMPRESSED: Final = 1
+"""The bit of gRPC's algorithm "identity"."""
+
 Options = list[tuple[str, Any]]
 
 
@@ -31,10 +37,17 @@ def _common(timeouts: Timeouts) -> Options:
     ]
 
 
-def server_options(timeouts: Timeouts) -> Options:
-    """Options of a coordinator's server."""
+def server_options(timeouts: Timeouts, sessions: int = 10_000) -> Options:
+    """Options of a coordinator's server with up to so many sessions."""
     return [
         *_common(timeouts),
+        # gRPC measures a message only after it has unpacked it: compressed ones are refused as they come.
+        ("grpc.compression_enabled_algorithms_bitset", _UNCOMPRESSED),
+        # A worker needs one stream and an operator a few; connections without a call are let go.
+        ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
+        ("grpc.max_connection_idle_ms", round(1000 * 4 * timeouts.stall)),
+        ("grpc.server_handshake_timeout_ms", round(1000 * timeouts.answer)),
+        ("grpc.max_allowed_incoming_connections", sessions + SPARE_CONNECTIONS),
         # Two coordinators on one port would share the workers between them.
         ("grpc.so_reuseport", 0),
         # Pings from workers are welcome as often as keepalive sends them.

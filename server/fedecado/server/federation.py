@@ -8,8 +8,9 @@ closes (the new centre is ready), `commit` (flows are rewritten; the next round 
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from fedecado.server.algorithms import (
     Assignment,
     ClientVectors,
     Gather,
+    Guarded,
     MemoryVectors,
     Report,
     Update,
@@ -29,6 +31,9 @@ from fedecado.server.algorithms import (
 from fedecado.server.numerics.basis import require_usable
 from fedecado.server.rounds import Engine
 from fedecado.server.rounds.ledger import Task
+
+ROUNDS_COMPARED = 5
+"""Rounds whose median tells what a usual update is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +152,18 @@ class Federation:
             assignment = self._algorithm.assignment(self._state, record.client, record.weight)
         return Offer(task, record.version, state, record.weight, assignment)
 
-    def check(self, task: int, result: Result) -> None:
-        """Raise if a result could not be aggregated; nothing has changed then."""
+    def check(self, task: int, result: Result, usual: float | None = None) -> None:
+        """Raise if a result could not be aggregated; nothing has changed then.
+
+        `usual` is how long displacements were in recent rounds (`usual_displacement`), if that is known.
+        """
         record, _ = self._open(task)
         self.layout.check(result.state, f"update of client {record.client!r}")
         _require_usable(result.state, self.layout, f"update of client {record.client!r}")
-        self._update(task, result).check()
+        update = self._update(task, result)
+        update.check()
+        if usual is not None and isinstance(self._algorithm, Guarded):
+            self._algorithm.check(update, usual)
 
     def accept(self, task: int, result: Result) -> None:
         """Keep a checked result that the engine has accepted."""
@@ -260,6 +271,13 @@ class Federation:
         self._gather = None
         for task in tasks:
             self._delivered.pop(task, None)
+
+
+def usual_displacement(newest_first: Iterable[Mapping[str, float]]) -> float | None:
+    """The median length of displacements over the last guarded rounds, from their reports' details."""
+    found = (details.get("median_displacement") for details in islice(newest_first, ROUNDS_COMPARED))
+    lengths = [length for length in found if length is not None]
+    return float(np.median(lengths)) if lengths else None
 
 
 def _require_usable(state: Vector, layout: Layout, what: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedecado.common.errors import DataError, NumericsError, TaskError
 from fedecado.common.layout import Vector
-from fedecado.server.federation import Federation, Result
+from fedecado.server.federation import Federation, Result, usual_displacement
 from fedecado.server.rounds import (
     Accept,
     Aggregated,
@@ -126,7 +126,8 @@ class Simulation:
             return event
         try:
             result = self._crew.result(event.task)
-            self.federation.check(event.task, result)
+            recent = usual_displacement(record.details for record in reversed(self.history.rounds))
+            self.federation.check(event.task, result, recent)
         except (NumericsError, TaskError) as error:
             self._count_failure(event.client, error)
             return TaskFailed(event.client, event.task)

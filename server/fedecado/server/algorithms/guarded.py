@@ -4,11 +4,13 @@ The rules see the round's displacements just before the algorithm does. What it 
 control variates included, follows from the guarded ones alone.
 """
 
+import math
 from dataclasses import replace
 from typing import Generic, TypeVar, final
 
 import numpy as np
 
+from fedecado.common.errors import NormError
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.base import (
     Aggregated,
@@ -17,7 +19,9 @@ from fedecado.server.algorithms.base import (
     ClientVectors,
     Gather,
     HasCentre,
+    Update,
 )
+from fedecado.server.numerics.basis import squared_length
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.robust import Robust, draw_in, guard
 
@@ -56,6 +60,19 @@ class Guarded(Generic[S]):
         seen = {"median_displacement": judged.median, "beyond_bound": judged.beyond}
         report = replace(aggregated.report, details={**aggregated.report.details, **seen})
         return replace(aggregated, report=report)
+
+    def check(self, update: Update, usual: float) -> None:
+        """Raise NormError if an update is to be dropped; `usual` is what recent displacements measured."""
+        bound = self.robust.norm_bound
+        if bound is None or self.robust.beyond != "drop":
+            return
+        moved = update.end - update.start
+        length = math.sqrt(squared_length(moved) / len(moved))
+        if length > bound * usual:
+            raise NormError(
+                f"client {update.client!r} moved by {length:.3g} (root mean square), usual is {usual:.3g} "
+                f"and robust.norm_bound {bound:g}; lower its learning rate or epochs, or raise the bound"
+            )
 
     def forget(self, state: S, client: str) -> S:
         return self.inner.forget(state, client)

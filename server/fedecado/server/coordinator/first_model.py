@@ -36,6 +36,7 @@ class FirstModel:
         self._make, self._begun, self._members, self._beside = make, begun, members, beside
         self._patience = patience
         self._asked: Member | None = None
+        self._ever: set[str] = set()
         self._taking = False
         self._done = False
 
@@ -56,9 +57,19 @@ class FirstModel:
         if self._done or self._asked is not None or not trainers:
             return
         self._asked = asked = trainers[0]
+        self._ever.add(asked.id)
         if asked.session is not None:
             asked.session.send(pb.RequestInitialState())
         self._beside.after(self._patience, lambda: self._give_up(asked))
+
+    @property
+    def begun(self) -> bool:
+        """Whether a model is here, or being taken."""
+        return self._done or self._taking
+
+    def wants(self, member: Member) -> bool:
+        """Whether a model of this worker's would be taken: it was asked, and none is here."""
+        return not self.begun and member.id in self._ever
 
     def left(self, member: Member) -> None:
         """A worker went away; if it was the one asked, another is."""
@@ -68,7 +79,7 @@ class FirstModel:
 
     def received(self, member: Member, layout: Layout, state: Vector) -> None:
         """A worker's model is here; only the first one is taken."""
-        if self._done or self._taking:
+        if self.begun:
             acknowledge(member, 0, pb.Acknowledge.OUTCOME_DUPLICATE)
             return
         self._taking = True

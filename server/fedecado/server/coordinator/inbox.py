@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError
+from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError, QuotaError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.wire import BulkChunk, Receiver
+from fedecado.server.coordinator.quotas import Quotas
 from fedecado.server.federation import Result
 from fedecado.v1 import session_pb2 as pb
 
@@ -35,15 +36,32 @@ class Spoiled:
     error: FedecadoError
 
 
-Arrival = Received | Spoiled | pb.Progress | pb.Evaluation | pb.TaskFailed | pb.WorkerBye
+@dataclass(frozen=True, slots=True)
+class Unwanted:
+    """A transfer that was passed over: nobody asked for it, or it is here already."""
+
+    header: Header
+
+
+Arrival = Received | Spoiled | Unwanted | pb.Progress | pb.Evaluation | pb.TaskFailed | pb.WorkerBye
 
 
 @final
 class Inbox:
-    """Turns a session's messages, after its Hello, into arrivals."""
+    """Turns a session's messages, after its Hello, into arrivals; ask `close` for an end.
 
-    def __init__(self, layout: Callable[[], Layout | None]) -> None:
-        self._layout = layout
+    `wanted` is asked before memory is taken for a transfer; what is not wanted is passed over.
+    """
+
+    def __init__(
+        self,
+        layout: Callable[[], Layout | None],
+        *,
+        wanted: Callable[[Header], bool] = lambda header: True,
+        quotas: Quotas | None = None,
+    ) -> None:
+        self._layout, self._wanted, self._quotas = layout, wanted, quotas or Quotas()
+        self._reserved = 0
         self._header: Header | None = None
         self._receiver: Receiver | None = None
         self._error: FedecadoError | None = None
@@ -52,6 +70,16 @@ class Inbox:
     def receiving(self) -> bool:
         """Whether a transfer is under way."""
         return self._header is not None
+
+    @property
+    def expected(self) -> int:
+        """How many bytes the transfer under way announced; no more than a model has."""
+        return 0 if self._receiver is None else self._reserved
+
+    def close(self) -> None:
+        """Let go of what was half received. Idempotent."""
+        self._header = self._receiver = self._error = None
+        self._release()
 
     def take(self, message: pb.WorkerMessage | BulkChunk) -> Arrival | None:
         """The arrival that this message completes, if any; ProtocolError ends the session."""
@@ -74,7 +102,8 @@ class Inbox:
 
     def _begin(self, header: Header) -> None:
         # A new header discards an unfinished transfer: the worker started over.
-        self._header, self._receiver, self._error = header, None, None
+        self.close()
+        self._header = header
         layout, digest, size = self._layout(), header.layout_digest, header.state_bytes
         try:
             if layout is None or digest != layout.digest:
@@ -84,7 +113,13 @@ class Inbox:
                 )
             if size != layout.nbytes:
                 raise LayoutError(f"the update announces {size} bytes, the model has {layout.nbytes}")
+            if not self._wanted(header):
+                return
+            self._quotas.reserve(size)
+            self._reserved = size
             self._receiver = Receiver(size, layout.dtype, max_bytes=layout.nbytes)
+        except QuotaError:
+            raise
         except FedecadoError as error:
             self._error = error
 
@@ -97,19 +132,23 @@ class Inbox:
             self._receiver.add(chunk)
         except FedecadoError as error:
             self._error, self._receiver = error, None
+            self._release()
+
+    def _release(self) -> None:
+        self._quotas.release(self._reserved)
+        self._reserved = 0
 
     def _trailer(self, message: pb.WorkerMessage) -> Arrival:
         if self._header is None:
             raise ProtocolError("a trailer without a header")
         header, receiver, error = self._header, self._receiver, self._error
-        self._header = self._receiver = self._error = None
+        self.close()
         if receiver is not None:
             try:
                 return Received(header, receiver.finish(message.trailer))
             except FedecadoError as damaged:
                 error = damaged
-        assert error is not None  # noqa: S101 - either a receiver or an error, by construction
-        return Spoiled(header, error)
+        return Unwanted(header) if error is None else Spoiled(header, error)
 
 
 def result_of(header: pb.Update, vector: Vector, curvature: float) -> Result:

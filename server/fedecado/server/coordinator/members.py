@@ -9,6 +9,7 @@ from fedecado.common.errors import ProtocolError
 from fedecado.v1 import session_pb2 as pb
 
 if TYPE_CHECKING:
+    from fedecado.server.coordinator.quotas import Bucket
     from fedecado.server.coordinator.session import Session
     from fedecado.server.observe.observer import Window
 
@@ -48,6 +49,8 @@ class Member:
     last_flow: float | None = None
     """RMS of its flow I_i; none until it has one."""
     trouble: Trouble | None = None
+    visits: "Bucket | None" = None
+    """How often it may connect."""
 
     @property
     def trains(self) -> bool:

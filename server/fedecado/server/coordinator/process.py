@@ -35,6 +35,7 @@ from fedecado.server.coordinator.guard import Guard
 from fedecado.server.coordinator.lag import LagMeter
 from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.post import Suggestions
+from fedecado.server.coordinator.quotas import Limits, Quotas
 from fedecado.server.coordinator.run import Run
 from fedecado.server.coordinator.service import SessionService
 from fedecado.server.rounds import Engine, Rules
@@ -81,6 +82,7 @@ class Plan:
     """How the run is computed, given its layout; with it the run is kept in the folder and survives."""
     retention: Retention = field(default_factory=Retention)
     checkpoint_seconds: float = 30.0
+    limits: Limits = field(default_factory=Limits)
     observe: str | None = None
     """Where to serve the dashboard and the metrics; none serves neither."""
     observe_public: bool = False
@@ -108,6 +110,7 @@ class Coordinator:
         )
         self.run.suggestions = plan.suggestions
         self.run.durable.checkpoint_seconds = plan.checkpoint_seconds
+        self.quotas = Quotas(plan.limits)
         self._admin = AdminService(self.run, self._about)
         self.lag = LagMeter()
         self.observatory: Observatory | None = None
@@ -150,11 +153,11 @@ class Coordinator:
     async def _start(self) -> grpc.aio.Server:
         await self._find_model()
         server = grpc.aio.server(
-            options=server_options(self._timeouts),
+            options=server_options(self._timeouts, self._plan.limits.sessions),
             compression=grpc.Compression.NoCompression,
             interceptors=self._gates(),
         )
-        service = SessionService(self.run, self._timeouts, self._about, self._guard)
+        service = SessionService(self.run, self._timeouts, self._about, self._guard, self.quotas)
         server.add_generic_rpc_handlers((service.handler(),))
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self._admin, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

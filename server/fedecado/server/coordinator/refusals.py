@@ -6,8 +6,10 @@ from fedecado.common.errors import (
     IdentityError,
     LayoutError,
     NonFiniteError,
+    NormError,
     NumericsError,
     ProtocolError,
+    QuotaError,
     VersionError,
 )
 from fedecado.v1 import session_pb2 as pb
@@ -33,6 +35,21 @@ def refused_result(error: FedecadoError) -> "pb.Acknowledge.Reason.ValueType":
 
 
 def refused_session(error: FedecadoError) -> pb.Refused:
-    """Why a session cannot go on; trying again would not help."""
+    """Why a session cannot go on; trying again helps only where a quota was exceeded."""
+    if isinstance(error, QuotaError):
+        after = error.retry_after
+        return pb.Refused(
+            reason=pb.Refused.REASON_FULL,
+            message=str(error),
+            retry=after is not None,
+            retry_after_seconds=after or 0.0,
+        )
     reason = next((r for kind, r in _SESSIONS if isinstance(error, kind)), pb.Refused.REASON_BAD_MESSAGE)
     return pb.Refused(reason=reason, message=str(error), retry=False)
+
+
+def label(error: FedecadoError) -> str:
+    """The reason as metrics name it: the wire's, or one that the wire has no word for."""
+    if isinstance(error, NormError):
+        return "norm"
+    return pb.Acknowledge.Reason.Name(refused_result(error)).removeprefix("REASON_").lower()

@@ -36,8 +36,9 @@ from fedecado.server.coordinator.memory import (
 )
 from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.post import Suggestions, acknowledge, assignment
-from fedecado.server.coordinator.refusals import refused_result
-from fedecado.server.federation import Federation, Result
+from fedecado.server.coordinator.refusals import label, refused_result
+from fedecado.server.coordinator.untrusted import checked_update
+from fedecado.server.federation import Federation, Result, usual_displacement
 from fedecado.server.observe.observer import NoObserver, Observer, Window
 from fedecado.server.observe.traces import NoTraces, Traces
 from fedecado.server.rounds import (
@@ -200,11 +201,36 @@ class Run:
         member.session, member.progress, member.seen = None, None, time.time()
         self._judging.release(member)
         self._first.left(member)
+        if not self._first.begun and not any(m.session is not None for m in self.members.by_id.values()):
+            self.layout = None  # of one who came and went; the next one's model may be another
         # A coordinator that goes down leaves its workers' tasks as they are: they come back with them.
         if member.id in self.engine.roster and not self.closing:
             self.handle(Disconnected(member.id))
         self._maybe_finished()
         self.notify()
+
+    def wants(self, member: Member, header: pb.Update | pb.InitialState) -> bool:
+        """Whether a vector of this worker's is worth receiving."""
+        if isinstance(header, pb.InitialState):
+            return self._first.wants(member)
+        return self._holds(member, header.task_id)
+
+    def unwanted(self, member: Member, header: pb.Update | pb.InitialState) -> None:
+        """Say what became of a transfer that was passed over; the engine need not hear of it."""
+        task = 0 if isinstance(header, pb.InitialState) else header.task_id
+        known = self.engine.roster.clients.get(member.id)
+        if not task:
+            acknowledge(member, 0, pb.Acknowledge.OUTCOME_DUPLICATE)
+        elif known is not None and known.last_done == task:
+            self._accept(member, task, duplicate=True)
+            self.durable.flush()
+        else:
+            text = f"task {task} is not open for {member.id!r}; it is another's, cancelled or too old"
+            self._refuse(member, task, text, pb.Acknowledge.REASON_UNKNOWN_TASK)
+
+    def _holds(self, member: Member, task: int) -> bool:
+        known = self.engine.roster.clients.get(member.id)
+        return known is not None and known.task == task
 
     async def deliver(self, member: Member, header: pb.Update, vector: Vector) -> None:
         """A worker's update is complete."""
@@ -215,11 +241,15 @@ class Run:
             self._refuse(member, task, f"{member.id} does not train here", pb.Acknowledge.REASON_UNKNOWN_TASK)
             return
         if self.federation is not None and record is not None and record.client == member.id:
+            header = checked_update(header)
             result = result_of(header, vector, member.curvature)
             try:
                 if not math.isclose(header.weight, record.weight, rel_tol=1e-9):
                     raise NumericsError(f"the window is for w_i = {header.weight}, not {record.weight}")
-                await self._heavy(self.federation.check, task, result)
+                if header.model_version != record.version:
+                    raise NumericsError(f"it starts from {header.model_version}, not from {record.version}")
+                usual = usual_displacement(closed.details for closed in reversed(self.journal.rounds))
+                await self._heavy(self.federation.check, task, result, usual)
             except RoundError:
                 pass  # cancelled meanwhile; the engine refuses it below
             except (NumericsError, LayoutError) as error:
@@ -235,8 +265,8 @@ class Run:
     def spoiled(self, member: Member, task: int, error: FedecadoError) -> None:
         """An update that cannot be used: its sender is told why, and is free for other work."""
         reason = refused_result(error)
-        self._refuse(member, task, str(error), reason)
-        if reason != pb.Acknowledge.REASON_DAMAGED and member.id in self.engine.roster:
+        self._refuse(member, task, str(error), reason, label(error))
+        if reason != pb.Acknowledge.REASON_DAMAGED and self._holds(member, task):
             self.handle(TaskFailed(member.id, task))  # a damaged one is sent again
 
     def failed(self, member: Member, failure: pb.TaskFailed) -> None:
@@ -252,7 +282,7 @@ class Run:
             extra=about(worker=member.id, task=failure.task_id, round=self.engine.round),
         )
         self._judging.release(member)
-        if member.id in self.engine.roster:
+        if self._holds(member, failure.task_id):
             self.handle(TaskFailed(member.id, failure.task_id))
         self._maybe_finished()
 
@@ -419,12 +449,17 @@ class Run:
             self.beside.spawn(self.beside.numerics(self.federation.absorb, tuple(self.engine.ready)))
 
     def _refuse(
-        self, member: Member, task: int, message: str, reason: "pb.Acknowledge.Reason.ValueType"
+        self,
+        member: Member,
+        task: int,
+        message: str,
+        reason: "pb.Acknowledge.Reason.ValueType",
+        label: str = "unknown_task",
     ) -> None:
         member.refused, member.progress = member.refused + 1, None
         self.journal.refused += 1
         self.traces.answered(task, "refused")
-        self.observer.updated("refused", pb.Acknowledge.Reason.Name(reason).removeprefix("REASON_").lower())
+        self.observer.updated("refused", label)
         member.blame(pb.Acknowledge.Reason.Name(reason), message, task=task)
         log.warning(
             "refused task %d of %s: %s",

@@ -9,7 +9,14 @@ from typing import Any, final
 
 import grpc
 
-from fedecado.common.errors import FedecadoError, IdentityError, LayoutError, ProtocolError, VersionError
+from fedecado.common.errors import (
+    FedecadoError,
+    IdentityError,
+    LayoutError,
+    ProtocolError,
+    QuotaError,
+    VersionError,
+)
 from fedecado.common.layout import Layout
 from fedecado.common.logs import about
 from fedecado.common.timeouts import Timeouts
@@ -17,13 +24,21 @@ from fedecado.common.wire import parse_worker_message, serialize_message
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.exclusion import refusal
 from fedecado.server.coordinator.guard import Guard
-from fedecado.server.coordinator.inbox import Arrival, Inbox, Received, Spoiled
+from fedecado.server.coordinator.inbox import Arrival, Header, Inbox, Received, Spoiled, Unwanted
 from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.peers import Peer
 from fedecado.server.coordinator.post import verdict
+from fedecado.server.coordinator.quotas import Meter, Quotas
 from fedecado.server.coordinator.refusals import refused_session
 from fedecado.server.coordinator.run import Run
 from fedecado.server.coordinator.session import Session, envelope
+from fedecado.server.coordinator.untrusted import (
+    checked_evaluation,
+    checked_failure,
+    checked_hello,
+    checked_progress,
+    line,
+)
 from fedecado.v1 import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from fedecado.v1 import session_pb2 as pb
 
@@ -44,8 +59,16 @@ class Refusal(Exception):  # noqa: N818 - carries an answer, it is no fault
 class SessionService:
     """One `session` call per connected worker."""
 
-    def __init__(self, run: Run, timeouts: Timeouts, about: About, guard: Guard | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        timeouts: Timeouts,
+        about: About,
+        guard: Guard | None = None,
+        quotas: Quotas | None = None,
+    ) -> None:
         self._run, self._timeouts, self._about, self._guard = run, timeouts, about, guard
+        self._quotas = quotas or Quotas()
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What to add to a server: bulk chunks pass without becoming message objects."""
@@ -56,7 +79,18 @@ class SessionService:
 
     async def session(self, _: Any, context: Any) -> None:
         """A worker's whole visit."""
-        session = Session(context, self._timeouts, Inbox(lambda: self._run.layout))
+        try:
+            with self._quotas.stream() as meter:
+                await self._visit(context, meter)
+        except QuotaError as error:
+            await context.write(envelope(refused_session(error)))
+
+    async def _visit(self, context: Any, meter: Meter) -> None:
+        def wanted(header: Header) -> bool:
+            return session.member is not None and self._run.wants(session.member, header)
+
+        inbox = Inbox(lambda: self._run.layout, wanted=wanted, quotas=self._quotas)
+        session = Session(context, self._timeouts, inbox, meter, self._quotas.limits.slowest)
         try:
             session.peer = self._identify(context)
             member = await self._admit(session, context.peer())
@@ -67,6 +101,7 @@ class SessionService:
         try:
             await self._converse(session, member)
         finally:
+            inbox.close()
             if member.session is session:
                 log.info("%s is gone", member.id, extra=about(worker=member.id))
                 self._run.left(member)
@@ -93,7 +128,7 @@ class SessionService:
                 if member.session is not session:
                     return  # replaced, dropped or banned: what is still on its way does not count
                 await self._arrived(member, arrival)
-        except ProtocolError as error:
+        except (ProtocolError, QuotaError) as error:
             _blame(member, error)
             # Not raised: that would end the writer before it has sent this.
             session.close(refused_session(error))
@@ -109,16 +144,18 @@ class SessionService:
                 await run.deliver(member, header, vector)
             case Spoiled(pb.Update() as header, error):
                 run.spoiled(member, header.task_id, error)
+            case Unwanted(header):
+                run.unwanted(member, header)
             case Spoiled(_, error):
                 raise ProtocolError(f"the initial state cannot be used: {error}")
             case pb.Progress():
-                member.progress = arrival
+                member.progress = checked_progress(arrival)
             case pb.Evaluation():
-                run.measured(member, arrival)
+                run.measured(member, checked_evaluation(arrival))
             case pb.TaskFailed():
-                run.failed(member, arrival)
+                run.failed(member, checked_failure(arrival))
             case pb.WorkerBye():
-                words = arrival.message or "stopped"
+                words = line(arrival.message) or "stopped"
                 log.info("%s says goodbye: %s", member.id, words, extra=about(worker=member.id))
         member.seen = time.time()
 
@@ -133,6 +170,9 @@ class SessionService:
             _check_identity(hello, session.peer)
             if hello.worker_id in self._run.engine.banned:
                 raise Refusal(refusal(hello.worker_id, self._run.engine.banned[hello.worker_id]))
+            hello = checked_hello(hello, self._quotas.limits.samples)
+            self._quotas.require_sane(layout.nbytes)
+            self._quotas.visit(hello.worker_id, self._run.members)
             self._take_over(hello)
             self._run.agree(layout)
             member = self._run.members.admit(hello, session, peer)
@@ -193,7 +233,7 @@ class SessionService:
         )
 
 
-def _blame(member: Member, error: ProtocolError) -> None:
+def _blame(member: Member, error: FedecadoError) -> None:
     member.blame(type(error).__name__, str(error))
     log.warning("session of %s ended: %s", member.id, error, extra=about(worker=member.id))
 

@@ -6,6 +6,7 @@ costs a few references, not copies; one that lets them pile up, or stands still,
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, final
 
@@ -18,6 +19,7 @@ from fedecado.common.wire import BulkChunk
 from fedecado.server.coordinator.inbox import Arrival, Inbox
 from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.peers import Peer
+from fedecado.server.coordinator.quotas import Meter
 from fedecado.v1 import session_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -32,8 +34,9 @@ Parcel = Iterable[Message | bytes]
 class Session:
     """A welcomed worker's stream; `member` is set when it is admitted."""
 
-    def __init__(self, context: Any, timeouts: Timeouts, inbox: Inbox) -> None:
+    def __init__(self, context: Any, timeouts: Timeouts, inbox: Inbox, meter: Meter, slowest: float) -> None:
         self._context, self._timeouts, self._inbox = context, timeouts, inbox
+        self._meter, self._slowest = meter, slowest
         self._outbox: asyncio.Queue[Parcel | None] = asyncio.Queue()
         self._closing = False
         self.member: Member | None = None
@@ -86,14 +89,35 @@ class Session:
 
     async def arrivals(self) -> AsyncIterator[Arrival]:
         """What comes in, one after the other, until the worker ends the stream."""
+        patience = 0.0
         while True:
             # Between transfers a worker may be silent for as long as it trains; keepalive finds it dead.
-            message = await self.read(self._timeouts.stall if self._inbox.receiving else None)
+            message = await self._next(patience) if self._inbox.receiving else await self.read(None)
             if message is None:
                 return
+            idle, began = not self._inbox.receiving, time.monotonic()
             arrival = self._inbox.take(message)
+            if self._inbox.receiving and (idle or not isinstance(message, BulkChunk)):
+                patience = began + self._timeouts.stall + self._inbox.expected / self._slowest
             if arrival is not None:
                 yield arrival
+            pause = self._meter.pause(message)
+            if pause > 0:
+                await asyncio.sleep(pause)
+                patience += pause
+
+    async def _next(self, until: float) -> pb.WorkerMessage | BulkChunk | None:
+        """The next message of a transfer, which must neither stand still nor crawl."""
+        left = until - time.monotonic()
+        if left > self._timeouts.stall:
+            return await self.read(self._timeouts.stall)
+        try:
+            return await self.read(max(left, 0.0))
+        except ProtocolError:
+            raise ProtocolError(
+                f"{self._name} sends a vector at less than {self._slowest:g} bytes per second; "
+                "use a faster line, or lower limits.slowest"
+            ) from None
 
     async def write_all(self) -> None:
         """Send what is queued until the session is closed."""
