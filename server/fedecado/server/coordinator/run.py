@@ -217,7 +217,7 @@ class Run:
                 self.spoiled(member, task, error)
                 return
             self._results[task] = result
-            member.last_window, member.last_seconds = header.window, header.training_seconds
+            member.note_update(header)
             member.curvature = result.curvature
         self.handle(UpdateArrived(member.id, task))
 
