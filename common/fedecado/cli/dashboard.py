@@ -1,7 +1,7 @@
 """Look at a run that is over in a browser.
 
-Serves the page that a coordinator serves with --observe-bind, from the results that `fedecado simulate`
-and `fedecado up` leave in the run's folder. Ctrl-C ends it.
+Serves the page that a coordinator serves with --observe-bind, from what a coordinator or `fedecado simulate`
+left in the run's folder. Ctrl-C ends it.
 
 Examples:
   fedecado dashboard runs/run
@@ -35,13 +35,13 @@ def run(_: None, args: argparse.Namespace) -> int:
         raise ConfigError(f"--bind {args.bind!r}: must be HOST:PORT, such as 127.0.0.1:8080")
     try:
         from fedecado.server.observe.access import Access
-        from fedecado.server.observe.finished import read_results
+        from fedecado.server.observe.finished import read_run
         from fedecado.server.observe.http import Site
     except ModuleNotFoundError as error:
         raise ConfigError(f"the dashboard needs {error.name}; install fedecado[server]") from error
     from fedecado.server.observe.events import Feed
 
-    snapshot = read_results(args.run)
+    snapshot = read_run(args.run)
 
     async def serve() -> None:
         access = Access(public=args.public)

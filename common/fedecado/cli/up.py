@@ -133,7 +133,7 @@ async def federate(loaded: Loaded[UpSettings], algorithm: AlgorithmName, folder:
             await children.start("evaluator", _worker(config, address, 0, None, settings))
         async with Watcher(address, settings.rounds.max_rounds) as watcher:
             await _watch(watcher, children, settings.fleet.clients)
-            history = history_of(await watcher.rounds())
+            history = history_of(await watcher.rounds(), await watcher.clients())
         history.seconds = time.perf_counter() - began
         history.settings = settings.model_dump(mode="json")
         history.save(folder / "results.json")

@@ -1,7 +1,7 @@
 """Follow a run through its coordinator's Admin service, and show it live."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -15,9 +15,10 @@ from fedecado.cli.progress import RoundProgress
 from fedecado.common.errors import FedecadoError
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.transport import channel_options
-from fedecado.simulator.history import History, RoundRecord
+from fedecado.simulator.history import ClientRecord, History, RoundRecord
 from fedecado.v1 import admin_pb2 as pb
 from fedecado.v1.admin_pb2_grpc import AdminServiceStub
+from fedecado.v1.session_pb2 import Role
 
 CLIENTS_SHOWN = 20
 PAGE = 500
@@ -59,6 +60,18 @@ class Watcher:
             if not page.has_more:
                 return found
 
+    async def clients(self) -> list[pb.Client]:
+        """Every trainer."""
+        found: list[pb.Client] = []
+        more = True
+        while more:
+            after = found[-1].worker_id if found else ""
+            with self._explained():
+                page = await self._admin.ListClients(pb.ListClientsRequest(after=after, limit=PAGE))
+            found += page.clients
+            more = page.has_more
+        return [client for client in found if client.role == Role.ROLE_TRAINER]
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
@@ -89,9 +102,21 @@ class Watcher:
         self.begun = self.begun or status.rounds_closed > 0 or status.HasField("open_round")
 
 
-def history_of(rounds: list[pb.Round]) -> History:
+def history_of(rounds: list[pb.Round], clients: Sequence[pb.Client] = ()) -> History:
     """Closed rounds as the simulator records them, so that both can be drawn together."""
     history, time = History(ended="finished"), 0.0
+    history.clients = [
+        ClientRecord(
+            id=client.worker_id,
+            samples=client.samples,
+            updates=client.updates_accepted,
+            round=client.last_round,
+            window=client.last_window or None,
+            device=client.device,
+            error=client.last_error.message if client.HasField("last_error") else "",
+        )
+        for client in clients
+    ]
     start = rounds[0].opened.ToMicroseconds() if rounds else 0
     for closed in rounds:
         time += closed.window

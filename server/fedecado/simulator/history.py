@@ -33,11 +33,35 @@ class RoundRecord:
 
 
 @dataclass(slots=True)
+class ClientRecord:
+    """One client, as the last round that it had a part in left it."""
+
+    id: str
+    samples: int
+    updates: int = 0
+    round: int = 0
+    """That round; 0 for none."""
+    window: float | None = None
+    """T_i."""
+    behind: int = 0
+    """How many versions its start was behind."""
+    flow: float | None = None
+    """RMS of I_i, where it is known."""
+    rate: float | None = None
+    epochs: float | None = None
+    device: str = ""
+    error: str = ""
+    """The last thing that went wrong."""
+
+
+@dataclass(slots=True)
 class History:
     """A run's settings, its rounds and how it ended."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     rounds: list[RoundRecord] = field(default_factory=list)
+    clients: list[ClientRecord] = field(default_factory=list)
+    """One each, not one per round: that would grow with rounds times clients."""
     ended: str = ""
     seconds: float = 0.0
     """Real seconds that the simulation took."""
@@ -65,6 +89,7 @@ class History:
             "seconds": round(self.seconds, 3),
             "walls": [round(wall, 3) for wall in self.walls],
             "settings": self.settings,
+            "clients": [asdict(client) for client in self.clients],
             "history": [asdict(record) for record in self.rounds],
         }
         return json.dumps(plain(whole), allow_nan=False)

@@ -35,7 +35,7 @@ from fedecado.server.rounds import (
 )
 from fedecado.simulator.crew import Alone, Crew
 from fedecado.simulator.fleet import Fleet
-from fedecado.simulator.history import History, RoundRecord
+from fedecado.simulator.history import ClientRecord, History, RoundRecord
 from fedecado.simulator.trace import Trace
 from fedecado.simulator.workload import Workload
 
@@ -75,6 +75,10 @@ class Simulation:
         self._every, self._watch, self._replay = evaluate_every, watch, replay
         self._names = client_names(len(workload.samples))
         self._index = {name: i for i, name in enumerate(self._names)}
+        self.history.clients = [
+            ClientRecord(name, samples, rate=own.rate, epochs=own.epochs)
+            for name, samples, own in zip(self._names, workload.samples, fleet.profiles, strict=True)
+        ]
         _check_names(replay or Trace(), set(self._names))
         self._begun: set[int] = set()
         self._bytes = self._failed = 0
@@ -95,6 +99,8 @@ class Simulation:
                 self._happen(event)
         finally:
             self.history.ended = describe(self._engine)
+            for client, error in self.failures.items():
+                self.history.clients[self._index[client]].error = error
             self.history.seconds = time.perf_counter() - self._began
         return self.history
 
@@ -186,8 +192,13 @@ class Simulation:
             self._carry_out(self._engine.handle(Discarded()))
             raise
         starts = [federation.version - self._engine.tasks[task].version for task in tasks]
-        results = [result for _, result in federation.results(tasks)]
+        delivered = federation.results(tasks)
+        results = [result for _, result in delivered]
         report = federation.commit(tasks)
+        for (name, result), behind in zip(delivered, starts, strict=True):
+            client = self.history.clients[self._index[name]]
+            client.updates, client.round, client.behind = client.updates + 1, number, behind
+            client.window, client.flow = result.time, report.flows.get(name)
         metrics = self._measure(number, report.rate)
         record = RoundRecord(
             round=number,

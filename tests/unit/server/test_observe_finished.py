@@ -8,7 +8,7 @@ import pytest
 
 from fedecado.common.errors import DataError
 from fedecado.server.observe.finished import read_results
-from fedecado.simulator.history import History, RoundRecord
+from fedecado.simulator.history import ClientRecord, History, RoundRecord
 
 
 def record(number: int, **changes: Any) -> RoundRecord:
@@ -30,6 +30,12 @@ def record(number: int, **changes: Any) -> RoundRecord:
 def written(folder: Path, **settings: Any) -> Path:
     history = History(settings=settings, ended="finished: all 2 rounds are done", seconds=4.0)
     history.rounds = [record(1), record(2, metrics={"accuracy": 0.9})]
+    history.clients = [
+        ClientRecord("a", 10, updates=2, round=2, window=0.5, flow=0.25, rate=0.1, epochs=2),
+        ClientRecord("b", 20, updates=1, round=2, window=2.0, behind=1, error="no data"),
+        ClientRecord("c", 30, updates=1, round=1, window=9.0),
+        ClientRecord("d", 40),
+    ]
     history.save(folder / "results.json")
     return folder
 
@@ -45,6 +51,24 @@ def test_results_become_the_snapshot_that_a_live_run_gives(tmp_path: Path) -> No
     assert shown["rounds"][0]["imbalance"] == 1.5
     assert shown["rounds"][0]["loss_before"] is None
     assert shown["measurements"] == [{"version": 2, "metrics": {"accuracy": 0.9}}]
+
+
+def test_results_have_the_last_rounds_windows_and_a_row_per_client(tmp_path: Path) -> None:
+    shown = read_results(written(tmp_path))
+    assert shown["windows"] == {"round": 2, "T": 2.0, "clients": [["a", 0.5, 0, 0.25], ["b", 2.0, 1, None]]}
+    assert [row["id"] for row in shown["workers"]] == ["a", "b", "c", "d"]
+    first, second = shown["workers"][:2]
+    assert (first["rate"], first["epochs"], first["flow"], first["accepted"]) == (0.1, 2, 0.25, 2)
+    assert (second["error"], second["error_at"]) == ("no data", None)
+
+
+def test_results_of_an_older_version_have_no_clients_and_open_all_the_same(tmp_path: Path) -> None:
+    path = written(tmp_path) / "results.json"
+    whole = json.loads(path.read_text())
+    del whole["clients"]
+    path.write_text(json.dumps(whole))
+    shown = read_results(path)
+    assert shown["windows"] is None and shown["workers"] == []
 
 
 def test_other_algorithms_have_no_circuit_to_draw(tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ class Member:
     last_round: int = 0
     last_window: float = 0.0
     last_seconds: float = 0.0
+    last_rate: float | None = None
+    """Mean learning rate of its last update, by what the window's length says."""
+    last_epochs: float | None = None
     last_flow: float | None = None
     """RMS of its flow I_i; none until it has one."""
     trouble: Trouble | None = None
@@ -55,6 +58,12 @@ class Member:
     @property
     def trains(self) -> bool:
         return self.role == pb.ROLE_TRAINER
+
+    def note_update(self, header: pb.Update) -> None:
+        """Remember how it trained: T_i is the sum of eta / w_i over its steps."""
+        self.last_window, self.last_seconds = header.window, header.training_seconds
+        self.last_rate = header.window * header.weight / header.steps if header.steps else None
+        self.last_epochs = header.samples_seen / self.hello.samples if header.samples_seen else None
 
     def blame(self, kind: str, message: str, *, task: int = 0, traceback: str = "") -> None:
         """Remember what went wrong."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fedecado.server.coordinator.journal import ClosedRound, Journal, Measurement, summarise
-from fedecado.server.coordinator.members import Member, Members
+from fedecado.server.coordinator.members import Member, Members, Trouble
 from fedecado.server.observe.observer import Window
 from fedecado.server.store import Closed
 from fedecado.v1 import session_pb2 as pb
@@ -15,9 +15,12 @@ from fedecado.v1 import session_pb2 as pb
 ROUNDS_STORED = 1_000
 """Closed rounds and measurements that a checkpoint carries for people."""
 
+MESSAGE_STORED = 500
+"""Characters of a worker's last error that are stored."""
+
 _COUNTS = (
     *("accepted", "refused", "failed", "enrolled", "seen"),
-    *("last_round", "last_window", "last_seconds", "last_flow"),
+    *("last_round", "last_window", "last_seconds", "last_flow", "last_rate", "last_epochs"),
 )
 
 
@@ -27,8 +30,14 @@ def dump_member(member: Member) -> dict[str, Any]:
         "hello": base64.b64encode(member.hello.SerializeToString()).decode(),
         "address": member.address,
         "curvature": member.curvature,
+        "trouble": None if member.trouble is None else _trouble(member.trouble),
         **{name: getattr(member, name) for name in _COUNTS},
     }
+
+
+def _trouble(trouble: Trouble) -> dict[str, Any]:
+    """Without its traceback: there may be thousands of workers in trouble."""
+    return {**asdict(trouble), "message": trouble.message[:MESSAGE_STORED], "traceback": ""}
 
 
 def dump_members(members: Members) -> list[dict[str, Any]]:
@@ -55,6 +64,8 @@ def load_members(stored: list[dict[str, Any]] | None, notes: list[dict[str, Any]
         index = len(members.by_id) if known is None else known.index
         member = Member(hello.worker_id, index, hello.role, hello, entry["address"])
         member.curvature = entry["curvature"]
+        if entry.get("trouble") is not None:
+            member.trouble = Trouble(**entry["trouble"])
         for name in _COUNTS:
             if name in entry:  # an older version may not have known it
                 setattr(member, name, entry[name])

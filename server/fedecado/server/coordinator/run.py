@@ -258,7 +258,7 @@ class Run:
             if member.id not in self.engine.roster:
                 return  # banned while its update was looked at
             self._results[task] = result
-            member.last_window, member.last_seconds = header.window, header.training_seconds
+            member.note_update(header)
             member.curvature = result.curvature
         self.handle(UpdateArrived(member.id, task))
 

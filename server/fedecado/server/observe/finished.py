@@ -1,4 +1,8 @@
-"""A run that is over, read from its results: the same snapshot that a live run gives."""
+"""A run that is over, read from its folder: the same snapshot that a live run gives.
+
+A coordinator's store knows most. Where there is none (simulations), there are results, which hold all rounds
+but of each client only the last one.
+"""
 
 import json
 from pathlib import Path
@@ -6,12 +10,19 @@ from typing import Any
 
 from fedecado.common.errors import DataError
 from fedecado.server.observe.plain import DETAILS, Row, finite, imbalance
+from fedecado.server.observe.stored import read_store
+from fedecado.server.store import has_run
 
 RESULTS = "results.json"
 
 
+def read_run(run: Path) -> Row:
+    """The snapshot of a run's folder, or of a results file; DataError or StoreError if there is none."""
+    return read_store(run) if run.is_dir() and has_run(run) else read_results(run)
+
+
 def read_results(run: Path) -> Row:
-    """The snapshot of a run's folder, or of its results file; DataError if there is none."""
+    """The snapshot of results, named or in a folder."""
     path = run / RESULTS if run.is_dir() else run
     if not path.is_file():
         inside = sorted(str(found.parent) for found in run.glob(f"*/{RESULTS}"))
@@ -57,9 +68,27 @@ def _snapshot(whole: dict[str, Any], path: Path) -> Row:
             for number, record in enumerate(history, 1)
             if record["metrics"]
         ],
-        "windows": None,
-        "workers": [],
+        "windows": _windows(whole),
+        "workers": [_worker(client) for client in whole.get("clients", ())],
     }
+
+
+def _windows(whole: dict[str, Any]) -> Row | None:
+    """Those of the clients that had a part in the last round."""
+    history = whole["history"]
+    number = history[-1]["round"] if history else None
+    last = [client for client in whole.get("clients", ()) if client["round"] == number]
+    clients = [[c["id"], c["window"], c["behind"], c["flow"]] for c in last if c["window"] is not None]
+    longest = max((window for _, window, *_ in clients), default=None)
+    return None if longest is None else {"round": number, "T": longest, "clients": clients}
+
+
+def _worker(client: dict[str, Any]) -> Row:
+    names = ("id", "samples", "device", "window", "flow", "rate", "epochs", "error")
+    same = {name: client[name] for name in names}
+    unknown = dict.fromkeys(("behind", "done", "seconds", "error_at"))
+    counts = {"accepted": client["updates"], "refused": 0, "failed": 0}
+    return {**same, **unknown, **counts, "role": "trainer", "state": "offline"}
 
 
 def _rounds(history: list[dict[str, Any]]) -> list[Row]:

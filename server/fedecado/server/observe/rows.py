@@ -100,16 +100,24 @@ def worker_row(run: Run, member: Member) -> Row:
     """One worker and how it fares."""
     known = run.engine.roster.clients.get(member.id)
     task = None if known is None or known.task is None else run.engine.tasks.get(known.task)
+    behind = None if task is None else run.engine.version - task.version
+    return {**member_row(member), "state": worker_state(run, member), "behind": behind}
+
+
+def member_row(member: Member) -> Row:
+    """What is known of a worker whether or not its run goes on."""
     progress, trouble = member.progress, member.trouble
     return {
         "id": member.id,
         "role": "trainer" if member.trains else "evaluator",
-        "state": worker_state(run, member),
         "device": member.hello.device,
         "samples": member.hello.samples,
         "window": finite(member.last_window) or None,
         "flow": finite(member.last_flow),
-        "behind": None if task is None else run.engine.version - task.version,
+        "rate": finite(member.last_rate),
+        "epochs": finite(member.last_epochs),
+        "behind": None,
+        "seconds": finite(member.last_seconds) or None,
         "done": round(progress.steps_done / progress.steps_total, 2)
         if progress is not None and progress.steps_total
         else None,

@@ -6,6 +6,7 @@ A run's folder holds `store.sqlite` (the last checkpoint and the journal of even
 
 from fedecado.server.store.inspection import Kept, Listing, check, gc, listing
 from fedecado.server.store.interior import Held, held
+from fedecado.server.store.memories import StoredRun, read_stored
 from fedecado.server.store.opening import Recovered, create, has_run, recover, recover_as, set_aside
 from fedecado.server.store.outcome import Outcome
 from fedecado.server.store.portable import Snapshot, create_from, export, export_model
@@ -34,6 +35,7 @@ __all__ = [
     "Retention",
     "Snapshot",
     "Store",
+    "StoredRun",
     "check",
     "close",
     "counts",
@@ -45,6 +47,7 @@ __all__ = [
     "has_run",
     "held",
     "listing",
+    "read_stored",
     "recover",
     "recover_as",
     "replay_run",
