@@ -15,42 +15,15 @@ The numerical proof, against an optimum that is known exactly:
 
 import argparse
 import sys
-from dataclasses import replace
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 from fedecado.cli.progress import RoundProgress
-from fedecado.common.errors import ConfigError
-from fedecado.common.sections import (
-    QUADRATICS,
-    AlgorithmSection,
-    FleetSection,
-    RoundsSection,
-    RunSection,
-    SimulateSection,
-    SolverSection,
-    TaskSection,
-    TrainingSection,
-)
-from fedecado.common.settings import Loaded, Settings
-from fedecado.server import configure
-from fedecado.server.federation import Federation
-from fedecado.server.rounds import Engine
-from fedecado.simulator import Fleet, History, Simulation, Trace, Workload, draw_fleet
-from fedecado.simulator.quadratics import Quadratics
-
-
-class SimulateSettings(Settings):
-    """What a simulation reads."""
-
-    run: RunSection = RunSection()
-    task: TaskSection = TaskSection()
-    rounds: RoundsSection = RoundsSection()
-    solver: SolverSection = SolverSection()
-    algorithm: AlgorithmSection = AlgorithmSection()
-    training: TrainingSection = TrainingSection()
-    fleet: FleetSection = FleetSection()
-    simulate: SimulateSection = SimulateSection()
-
+from fedecado.common.settings import Loaded
+from fedecado.simulator import History
+from fedecado.simulator.assemble import SimulateSettings, make_simulation, make_workload
+from fedecado.simulator.crew import Helpers
 
 SETTINGS = SimulateSettings
 
@@ -61,21 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(loaded: Loaded[SimulateSettings], args: argparse.Namespace) -> int:
-    settings = loaded.settings
-    workload, fleet = make_workload(settings), make_fleet(settings)
-    rules = configure.rules(settings.rounds, settings.run.seed)
-    # All clients are here from the start, so the first round does not begin with the first of them.
-    engine = Engine(replace(rules, min_clients=settings.fleet.clients))
-    algorithm = configure.algorithm(settings.run, settings.algorithm, settings.solver)
-    federation = Federation(engine, algorithm, workload.layout, workload.initial())
-    options = settings.simulate
-    with RoundProgress(settings.rounds.max_rounds, quiet=args.quiet) as progress:
-        simulation = Simulation(
-            federation,
-            workload,
-            fleet,
-            evaluate_every=settings.rounds.evaluate_every,
-            replay=None if options.replay is None else Trace.load(options.replay),
+    settings, options = loaded.settings, loaded.settings.simulate
+    helpers = Helpers(options.processes, partial(make_workload, settings)) if options.processes > 1 else None
+    with (
+        helpers or nullcontext(),
+        RoundProgress(settings.rounds.max_rounds, quiet=args.quiet) as progress,
+    ):
+        simulation = make_simulation(
+            settings,
+            make_workload(settings),
+            crew=helpers,
             watch=lambda record: progress.show(record.round, record.metrics),
         )
         history = simulation.run()
@@ -86,48 +54,6 @@ def run(loaded: Loaded[SimulateSettings], args: argparse.Namespace) -> int:
         sys.stderr.write(f"{client} failed: {error}\n")
     _write(history, settings, args.json)
     return 0
-
-
-def make_workload(settings: SimulateSettings) -> Workload:
-    """The clients' data and model."""
-    clients, seed = settings.fleet.clients, settings.run.seed
-    if settings.task.factory == QUADRATICS:
-        unknown = settings.task.arguments.keys() - {"size", "spread"}
-        if unknown:
-            raise ConfigError(
-                f"quadratics take the arguments size and spread, not {', '.join(sorted(unknown))}"
-            )
-        return Quadratics(clients, seed=seed, **settings.task.arguments)
-    try:
-        from fedecado.client.window import Plan
-        from fedecado.simulator.learning import Learning
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"this task needs {error.name}; install fedecado[client]") from error
-    training = settings.training.model_dump(exclude={"device", "sensitivity_every", "probes"})
-    return Learning(
-        settings.task.factory,
-        settings.task.arguments,
-        clients,
-        plan=Plan(seed=seed, **training),
-        probes=settings.training.probes,
-    )
-
-
-def make_fleet(settings: SimulateSettings) -> Fleet:
-    """The clients' own learning rates, epochs and speeds."""
-    options, fleet, training = settings.simulate, settings.fleet, settings.training
-    if settings.task.factory == QUADRATICS:
-        usual_rates, usual_epochs = [0.001, 0.01], [5, 30]
-    else:
-        usual_rates, usual_epochs = [training.rate] * 2, [training.epochs] * 2
-    return draw_fleet(
-        fleet.clients,
-        fleet.rates or usual_rates,
-        fleet.epochs or usual_epochs,
-        speed_spread=options.speed_spread,
-        dropout=options.dropout,
-        seed=settings.run.seed,
-    )
 
 
 def _write(history: History, settings: SimulateSettings, json: str | None) -> None:

@@ -28,6 +28,8 @@ class RoundRecord:
     loss_after: float
     metrics: Mapping[str, float] = field(default_factory=dict)
     details: Mapping[str, float] = field(default_factory=dict)
+    traffic: int = 0
+    """Bytes of vectors sent either way since the start."""
 
 
 @dataclass(slots=True)
@@ -39,6 +41,8 @@ class History:
     ended: str = ""
     seconds: float = 0.0
     """Real seconds that the simulation took."""
+    walls: list[float] = field(default_factory=list)
+    """Real seconds from the start to the end of each round; kept apart from what a seed determines."""
 
     def metrics(self) -> dict[str, float]:
         """The latest value of every metric."""
@@ -59,10 +63,11 @@ class History:
             "rounds": len(self.rounds),
             "ended": self.ended,
             "seconds": round(self.seconds, 3),
+            "walls": [round(wall, 3) for wall in self.walls],
             "settings": self.settings,
             "history": [asdict(record) for record in self.rounds],
         }
-        return json.dumps(_plain(whole), allow_nan=False)
+        return json.dumps(plain(whole), allow_nan=False)
 
     def save(self, path: Path) -> None:
         """Write JSON or Parquet, by the file's ending."""
@@ -94,16 +99,16 @@ class History:
         columns = {
             name: [row.get(name) for row in rows] for name in dict.fromkeys(k for row in rows for k in row)
         }
-        about = {b"fedecado": json.dumps(_plain({"settings": self.settings, "ended": self.ended})).encode()}
+        about = {b"fedecado": json.dumps(plain({"settings": self.settings, "ended": self.ended})).encode()}
         pq.write_table(pa.table(columns).replace_schema_metadata(about), path)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON has no NaN or infinity: NaN becomes null, infinity a word."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return str(value) if isinstance(value, Path) else value

@@ -18,7 +18,10 @@ from fedecado.simulator.fleet import Profile
 
 
 class Learning:
-    """One model shared by all clients of a task; only their data differ."""
+    """One model shared by all clients of a task; only their data differ.
+
+    Curvatures are measured at the start state, as workers do when they enrol; with `probes` 0 never.
+    """
 
     def __init__(
         self, spec: str, arguments: Mapping[str, Any], clients: int, *, plan: Plan, probes: int = 4
@@ -41,11 +44,6 @@ class Learning:
 
     def train(self, client: int, offer: Offer, profile: Profile) -> Result:
         task, given = self._tasks[client], offer.assignment
-        if client not in self._curvatures:
-            self._flat.load(offer.state)
-            self._curvatures[client] = mean_curvature(
-                task, self._flat, probes=self._probes, seed=self._plan.seed
-            )
         result = run_window(
             task,
             self._flat,
@@ -56,11 +54,21 @@ class Learning:
         return Result(
             result.state,
             result.time,
-            self._curvatures[client],
+            self._curvature(client),
             result.steps,
             math.nan if result.loss_before is None else result.loss_before,
             math.nan if result.loss_after is None else result.loss_after,
         )
+
+    def _curvature(self, client: int) -> float:
+        if not self._probes:
+            return 0.0
+        if client not in self._curvatures:
+            self._flat.load(self._start)
+            self._curvatures[client] = mean_curvature(
+                self._tasks[client], self._flat, probes=self._probes, seed=self._plan.seed
+            )
+        return self._curvatures[client]
 
     def evaluate(self, state: Vector) -> dict[str, float]:
         self._flat.load(state)

@@ -9,7 +9,8 @@ from typing import assert_never
 import numpy as np
 
 from fedecado.common.errors import DataError, NumericsError, TaskError
-from fedecado.server.federation import Federation, Offer, Result
+from fedecado.common.layout import Vector
+from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import (
     Accept,
     Aggregated,
@@ -32,12 +33,16 @@ from fedecado.server.rounds import (
     UpdateArrived,
     describe,
 )
+from fedecado.simulator.crew import Alone, Crew
 from fedecado.simulator.fleet import Fleet
 from fedecado.simulator.history import History, RoundRecord
 from fedecado.simulator.trace import Trace
 from fedecado.simulator.workload import Workload
 
 Watch = Callable[[RoundRecord], None]
+
+FAILURES_IN_A_ROW = 5
+"""A run in which every client has failed so often, and no round closed meanwhile, will not recover."""
 
 
 @dataclass(order=True, slots=True)
@@ -59,17 +64,20 @@ class Simulation:
         evaluate_every: int = 1,
         replay: Trace | None = None,
         watch: Watch | None = None,
+        crew: Crew | None = None,
     ) -> None:
         self.federation, self._engine = federation, federation.engine
         self.history, self.trace = History(), Trace()
         self.failures: dict[str, str] = {}
         """The last error of each client that had one."""
         self._workload, self._fleet = workload, fleet
+        self._crew: Crew = Alone(workload) if crew is None else crew
         self._every, self._watch, self._replay = evaluate_every, watch, replay
         self._names = client_names(len(workload.samples))
         self._index = {name: i for i, name in enumerate(self._names)}
         _check_names(replay or Trace(), set(self._names))
-        self._offers: dict[int, Offer] = {}
+        self._begun: set[int] = set()
+        self._bytes = self._failed = 0
         self._results: dict[int, Result] = {}
         self._due: list[_Due] = []
         self._scheduled = 0
@@ -77,7 +85,7 @@ class Simulation:
 
     def run(self) -> History:
         """Run to the end, and say how it ended."""
-        began = time.perf_counter()
+        self._began = time.perf_counter()
         try:
             for at, event in self._clock() if self._replay is None else self._replay:
                 if self._engine.finished:
@@ -87,7 +95,7 @@ class Simulation:
                 self._happen(event)
         finally:
             self.history.ended = describe(self._engine)
-            self.history.seconds = time.perf_counter() - began
+            self.history.seconds = time.perf_counter() - self._began
         return self.history
 
     def _clock(self) -> Iterator[tuple[float, Event]]:
@@ -110,18 +118,27 @@ class Simulation:
 
     def _train(self, event: UpdateArrived) -> Event:
         """The client's work, done when its result is due; a failure is an event too."""
-        offer = self._offers.pop(event.task, None)
-        if offer is None or event.task not in self._engine.tasks:
+        if event.task not in self._begun:
             return event  # cancelled meanwhile; the engine refuses it
+        self._begun.discard(event.task)
+        if event.task not in self._engine.tasks:
+            self._crew.drop(event.task)
+            return event
         try:
-            client = self._index[event.client]
-            result = self._workload.train(client, offer, self._fleet.profiles[client])
+            result = self._crew.result(event.task)
             self.federation.check(event.task, result)
         except (NumericsError, TaskError) as error:
-            self.failures[event.client] = str(error)
+            self._count_failure(event.client, error)
             return TaskFailed(event.client, event.task)
         self._results[event.task] = result
+        self._bytes += result.state.nbytes
         return event
+
+    def _count_failure(self, client: str, error: NumericsError | TaskError) -> None:
+        self.failures[client] = str(error)
+        self._failed += 1
+        if self._failed > FAILURES_IN_A_ROW * len(self._names):
+            raise TaskError(f"{self._failed} tasks in a row failed, the last one of {client}: {error}")
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -135,7 +152,8 @@ class Simulation:
                 case DropVersion(version):
                     self.federation.drop(version)
                 case Cancel(task):
-                    self._offers.pop(task, None)
+                    self._begun.discard(task)
+                    self._crew.drop(task)
                 case Accept(task, duplicate=False):
                     self.federation.accept(task, self._results.pop(task))
                 case Finish() | Refuse() | Accept():
@@ -145,7 +163,11 @@ class Simulation:
 
     def _assign(self, effect: Assign) -> None:
         client, task = self._index[effect.client], effect.task
-        self._offers[task] = self.federation.offer(task)
+        offer = self.federation.offer(task)
+        self._begun.add(task)
+        self._crew.begin(client, offer, self._fleet.profiles[client])
+        drift: Vector | None = offer.assignment.drift
+        self._bytes += offer.state.nbytes + (0 if drift is None else drift.nbytes)
         duration, outage = self._fleet.duration(client, task), self._fleet.outage(client, task)
         if outage is None:
             self._later(duration, UpdateArrived(effect.client, task))
@@ -177,8 +199,11 @@ class Simulation:
             loss_after=float(np.mean([result.loss_after for result in results])),
             metrics=metrics,
             details=report.details,
+            traffic=self._bytes,
         )
+        self._failed = 0
         self.history.rounds.append(record)
+        self.history.walls.append(time.perf_counter() - self._began)
         if self._watch:
             self._watch(record)
         self._carry_out(self._engine.handle(Aggregated(report.rate)))

@@ -41,7 +41,7 @@ def play(
 
 
 def without_seconds(history: History) -> str:
-    history.seconds = 0.0
+    history.seconds, history.walls = 0.0, []
     return history.to_json()
 
 
