@@ -3,7 +3,11 @@
 import argparse
 from importlib import import_module
 
-NAMES = ("central", "central_total", "scaling")
+NAMES = (
+    *("central", "central_total", "scaling"),
+    *("control", "upload", "broadcast", "startup", "memory"),
+    *("simulate", "flower", "nvflare"),
+)
 
 
 def main() -> None:
