@@ -3,7 +3,12 @@
 import argparse
 from importlib import import_module
 
-NAMES = ("central", "central_total", "scaling", "robustness")
+NAMES = (
+    *("central", "central_total", "scaling"),
+    *("control", "upload", "broadcast", "startup", "memory"),
+    *("simulate", "flower", "nvflare"),
+    "robustness",
+)
 
 
 def main() -> None:

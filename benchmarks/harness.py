@@ -29,6 +29,8 @@ class Contender:
     blas_threads: int = 1
     """The library holds BLAS at one thread; a rival that is one BLAS call gets all cores."""
     seconds: list[float] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+    """What else was measured, as further columns."""
 
     @property
     def median(self) -> float:
@@ -59,12 +61,17 @@ def report(name: str, contenders: Sequence[Contender], **facts: Any) -> None:
     """Print medians and ratios to the first contender, and write them to results/NAME.json."""
     reference, rows = contenders[0], []
     table = Table(title=f"{name}: {', '.join(f'{key} = {value}' for key, value in facts.items())}")
-    for column in ("", "median", f"ratio to {reference.name}", "quartiles"):
+    noted = list(dict.fromkeys(note for contender in contenders for note in contender.notes))
+    for column in ("", "median", f"ratio to {reference.name}", "quartiles", *noted):
         table.add_column(column, justify="left" if not column else "right")
     for contender in contenders:
         middle, low, high = ratio(contender, reference)
         table.add_row(
-            contender.name, f"{1e3 * contender.median:.1f} ms", f"{middle:.2f}", f"{low:.2f} to {high:.2f}"
+            contender.name,
+            f"{1e3 * contender.median:.1f} ms",
+            f"{middle:.2f}",
+            f"{low:.2f} to {high:.2f}",
+            *(contender.notes.get(note, "") for note in noted),
         )
         rows.append(
             {
@@ -73,9 +80,12 @@ def report(name: str, contenders: Sequence[Contender], **facts: Any) -> None:
                 "ratio": middle,
                 "ratio_quartiles": [low, high],
                 "seconds": contender.seconds,
+                "notes": contender.notes,
             }
         )
-    Console().print(table)
+    console = Console()
+    console.width = max(console.width, 120)
+    console.print(table)
     save(name, {"facts": facts, "contenders": rows})
 
 

@@ -1,0 +1,1 @@
+"""Rounds in which nobody trains, for Flower."""

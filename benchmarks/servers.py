@@ -1,0 +1,97 @@
+"""Server processes to measure: a coordinator, or the bare server that is its floor."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 20.0
+"""Seconds for a process to end when it is asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running process and where it listens."""
+
+    address: str
+    pid: int
+
+    def reset_peak(self) -> None:
+        """Count the peak of memory from here on."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that were resident since the last reset."""
+        return self._status("VmHWM")
+
+    @property
+    def resident(self) -> int:
+        """Bytes resident now."""
+        return self._status("VmRSS")
+
+    @property
+    def cpu(self) -> float:
+        """Seconds that all its threads have computed."""
+        ticks = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+    def _status(self, field: str) -> int:
+        text = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        return 1024 * int(text.partition(f"{field}:")[2].split()[0])
+
+
+@contextmanager
+def coordinator(*flags: str, durable: bool = False) -> Iterator[Server]:
+    """`fedecado coordinator` with these flags, in a folder of its own."""
+    fixed = ("--bind", "127.0.0.1:0", "--log-level", "warning", "--linger", "none")
+    kept = "--coordinator-durable" if durable else "--no-coordinator-durable"
+    with started("fedecado.cli", "coordinator", *fixed, kept, *flags) as server:
+        yield server
+
+
+@contextmanager
+def bare(workers: int, parameters: int, *flags: str) -> Iterator[Server]:
+    """The floor: see `benchmarks.bare`."""
+    with started("benchmarks.bare", str(workers), str(parameters), *flags) as server:
+        yield server
+
+
+@contextmanager
+def started(module: str, *arguments: str) -> Iterator[Server]:
+    """`python -m MODULE ARGUMENTS`, once it says in one line where it listens; ended on leaving."""
+    with tempfile.TemporaryDirectory(prefix="fedecado-bench-") as folder:
+        log = Path(folder, "stderr")
+        own = {key: value for key, value in os.environ.items() if not key.startswith("FEDECADO_")}
+        with log.open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=folder,
+                env={**own, "PYTHONPATH": str(ROOT)},
+                text=True,
+            )
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            if not line:
+                raise SystemExit(f"{module} did not start:\n{log.read_text()}")
+            yield Server(line.split()[-1], process.pid)
+        finally:
+            _end(process)
+            process.stdout.close()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

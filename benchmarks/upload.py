@@ -1,0 +1,50 @@
+"""Workers that push 128 MB updates at once, against a bare stream of the same chunks that are thrown away.
+
+Timed from the first byte to the last acknowledgement.
+"""
+
+from contextlib import ExitStack
+
+from benchmarks.fleet import Fleet
+from benchmarks.harness import Contender, race, report
+from benchmarks.servers import bare, coordinator
+from benchmarks.traffic import Traffic
+
+BYTES = 128 << 20
+FLOOR = "bare stream"
+
+
+def run(quick: bool) -> None:
+    size, repeats = (16 << 20, 3) if quick else (BYTES, 7)
+    for workers in (1, 8):
+        waiting = ("--rounds", "1000000", "--rounds-min-clients", str(workers))
+        servers = {
+            FLOOR: bare(workers, size // 4),
+            "coordinator": coordinator(*waiting, "--algorithm", "fedavg"),
+            "coordinator, durable": coordinator(*waiting, "--algorithm", "fedavg", durable=True),
+            "coordinator, fedecado": coordinator(*waiting),
+        }
+        with ExitStack() as stack:
+            uploads = []
+            for name, opened in servers.items():
+                fleet = stack.enter_context(Fleet(opened, workers, size // 4))
+                fleet.join(model=name != FLOOR)
+                uploads.append(_Upload(name, fleet, Traffic(workers * size, size)))
+            race([upload.contender for upload in uploads], repeats)
+        for upload in uploads:
+            upload.traffic.note(upload.contender)
+        report(f"upload_{workers}", [u.contender for u in uploads], workers=workers, megabytes=size >> 20)
+
+
+class _Upload:
+    def __init__(self, name: str, fleet: Fleet, traffic: Traffic) -> None:
+        self._fleet, self.traffic = fleet, traffic
+        self.contender = Contender(name, self._run, self._prepare)
+
+    def _prepare(self) -> None:
+        self._fleet.receive()
+        self.traffic.begin(self._fleet.server)
+
+    def _run(self) -> None:
+        self._fleet.deliver()
+        self.traffic.end(self._fleet.server)
