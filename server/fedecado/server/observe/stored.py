@@ -17,7 +17,7 @@ def read_store(folder: Path) -> Row:
     stored = read_stored(folder)
     members = load_members(stored.head.members, stored.notes)
     # Rounds since the checkpoint would have to be computed again; an orderly end leaves none.
-    journal = load_journal(stored.head.journal, stored.notes, ())
+    journal = load_journal(stored.head.journal, stored.notes, (), stored.head.scalars["version"])
     return {
         "source": "results",
         "now": stored.head.at,

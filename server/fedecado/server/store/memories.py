@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedecado.server.store import records
+from fedecado.server.store.codec import NOTE
 from fedecado.server.store.loading import read_sound_head
 from fedecado.server.store.schema import DATABASE, connect_to_read
-from fedecado.server.store.store import NOTE
 from fedecado.server.store.trouble import explained
 
 
