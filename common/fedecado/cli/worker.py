@@ -78,12 +78,12 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     if settings.task.factory == QUADRATICS:
         raise ConfigError("quadratics are for fedecado simulate; give a worker another --task")
     network, timeouts = settings.network, Timeouts(settings.network.peer_loss)
-    name, tls, renewal = settings.worker.id or _default_id(settings.worker), network.tls(), None
-    if settings.join.address is not None:
-        joined = _join(settings, timeouts)
-        if joined is None:
-            return 0  # stopped before it got in
-        name, tls, renewal = joined.worker_id, joined.tls, joined
+    if settings.join.address is None:
+        name, tls, credential = settings.worker.id or _default_id(settings.worker), network.tls(), None
+    elif (credential := _join(settings, timeouts)) is not None:
+        name, tls = credential.worker_id, credential.tls
+    else:
+        return 0  # stopped before it got in
     identity = Identity(
         worker_id=name,
         role=settings.worker.role,
@@ -92,7 +92,7 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
         description=f"{socket.gethostname()}, {platform.platform()}, {settings.task.factory}",
     )
     address = Address(settings.worker.coordinator, timeouts, tls)
-    return run_process(address, identity, lambda: make_trainer(loaded), renewal)
+    return run_process(address, identity, lambda: make_trainer(loaded), credential)
 
 
 def _join(settings: WorkerSettings, timeouts: Timeouts) -> "Credential | None":
