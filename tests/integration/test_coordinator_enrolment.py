@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,12 +152,15 @@ async def test_what_is_in_the_folder_is_used_again_and_must_be_for_this_worker(
     async with enter() as coordinator:
         credential = await join(coordinator, token_file(certs, "worker-0"), tmp_path / "me")
     nowhere = joining.Door("127.0.0.1:1", None)
-    joined = partial(asyncio.to_thread, joining.join, nowhere)
-    assert await joined(tmp_path / "me", "", TIMEOUTS) == credential
+
+    async def joined(folder: Path, wanted: str) -> Credential | None:
+        return await asyncio.to_thread(joining.join, nowhere, folder, wanted, TIMEOUTS)
+
+    assert await joined(tmp_path / "me", "") == credential
     with pytest.raises(ConfigError, match=r"join\.folder"):
-        await joined(tmp_path / "me", "worker-1", TIMEOUTS)
+        await joined(tmp_path / "me", "worker-1")
     with pytest.raises(ConfigError, match=r"join\.token_file"):
-        await joined(tmp_path / "empty", "", TIMEOUTS)
+        await joined(tmp_path / "empty", "")
 
 
 async def test_a_renewal_makes_a_new_key_and_certificate_for_the_same_worker(
@@ -218,6 +220,7 @@ async def test_a_session_ends_with_its_certificate_and_the_worker_may_come_back_
             member = coordinator.run.members.by_id["worker-0"]
             assert member.session is not None
             assert member.session.peer is not None
+            assert coordinator._guard is not None
             coordinator._guard.look_at(coordinator.run, member)
             assert member.session is not None, "a good certificate is left alone"
             member.session.peer = replace(member.session.peer, ends=time.time() - 1)
@@ -236,6 +239,7 @@ async def test_a_revoked_worker_is_cut_off_and_neither_returns_nor_renews(
             await client.hello()
             await client.expect(pb.RequestInitialState)
             revoke_certificates(certs, "worker-0")
+            assert coordinator._guard is not None
             watching = asyncio.create_task(coordinator._guard.watch(coordinator.run, 0.01))
             refused = await client.expect(pb.Refused)
             watching.cancel()

@@ -22,7 +22,8 @@ def aged(certs: Path, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) 
         patch.setattr(certificates, "SKEW", datetime.timedelta(hours=10))
         authority = certificates.Authority.load(certs)
         certificate = authority.sign(key.public_key(), name, datetime.timedelta(hours=1))
-    keep(folder, key, certificate.public_bytes(Encoding.PEM), (certs / "ca.pem").read_bytes())
+    assert (folder / "ca.pem").read_bytes() == (certs / "ca.pem").read_bytes()
+    keep(folder, key, certificate.public_bytes(Encoding.PEM))
 
 
 async def test_a_worker_enrols_and_trains_and_renews_its_certificate_when_that_is_due(
@@ -51,3 +52,19 @@ async def test_a_worker_enrols_and_trains_and_renews_its_certificate_when_that_i
     await coordinator.says("worker-7 renews its certificate", after=seen)
     await again.says("the new one is good for")
     await coordinator.says("worker-7 joins", after=seen)
+
+
+async def test_a_worker_that_waits_for_the_door_ends_in_good_order(processes: Processes) -> None:
+    certs, token = processes.folder / "certs", processes.folder / "w.token"
+    assert main(["certs", "init", "--folder", str(certs)]) == 0
+    assert main(["tokens", "create", "w", "--folder", str(certs), "-o", str(token)]) == 0
+    # A token alone, so the authority has to come from the settings.
+    token.write_text(token.read_text().splitlines()[0])
+    flags = ("--join-address", "127.0.0.1:1", "--join-token-file", "w.token")
+    lost = await processes.start("lost", "worker", *flags)
+    assert await lost.exits() == 2
+    await lost.says("network.tls_ca")
+    waiting = await processes.start("waiting", "worker", *flags, "--network-tls-ca", "certs/ca.pem")
+    await waiting.says("not enrolled at 127.0.0.1:1")
+    waiting.send_signal(signal.SIGTERM)
+    assert await waiting.exits() == 0

@@ -85,12 +85,8 @@ def signing_request(key: ec.EllipticCurvePrivateKey) -> bytes:
     return request.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
-def keep(
-    folder: Path, key: ec.EllipticCurvePrivateKey, certificate: bytes, authority: bytes | None = None
-) -> Credential:
+def keep(folder: Path, key: ec.EllipticCurvePrivateKey, certificate: bytes) -> Credential:
     """Check a certificate against its key and the authority, and make it this worker's own."""
-    if authority is not None:
-        write_private(folder / AUTHORITY, authority)
     try:
         given = x509.load_pem_x509_certificate(certificate)
         given.verify_directly_issued_by(load_certificate(folder / AUTHORITY))

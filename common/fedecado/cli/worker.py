@@ -86,12 +86,12 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     if settings.task.factory == QUADRATICS:
         raise ConfigError("quadratics are for fedecado simulate; give a worker another --task")
     network, timeouts = settings.network, Timeouts(settings.network.peer_loss)
-    name, tls, renewal = settings.worker.id or _default_id(settings.worker), network.tls(), None
-    if settings.join.address is not None:
-        joined = _join(settings, timeouts)
-        if joined is None:
-            return 0  # stopped before it got in
-        name, tls, renewal = joined.worker_id, joined.tls, joined
+    if settings.join.address is None:
+        name, tls, credential = settings.worker.id or _default_id(settings.worker), network.tls(), None
+    elif (credential := _join(settings, timeouts)) is not None:
+        name, tls = credential.worker_id, credential.tls
+    else:
+        return 0  # stopped before it got in
     identity = Identity(
         worker_id=name,
         role=settings.worker.role,
@@ -103,7 +103,7 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     address = Address(settings.worker.coordinator, timeouts, tls)
     folder = settings.worker.spool
     spool = None if folder is None else Spool(folder, identity.worker_id)
-    around = Surroundings(_observers(settings, identity), spool, renewal, network.health_bind)
+    around = Surroundings(_observers(settings, identity), spool, credential, network.health_bind)
     return run_process(address, identity, lambda: make_trainer(loaded), around)
 
 

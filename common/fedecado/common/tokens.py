@@ -22,10 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedecado.common.certificates import Authority, check_name, fingerprint, is_name, issued
 from fedecado.common.errors import ConfigError, IdentityError
+from fedecado.common.names import is_admin
 from fedecado.common.registry import add, registry
 
-ADMIN_NAME: Final = re.compile(r"admin(-.*)?")
-"""Names whose certificates may steer a run; no token gives them."""
 _TEXT: Final = re.compile(r"fdt_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 
 
@@ -56,7 +55,7 @@ class Token:
 def create(folder: Path, name: str, *, prefix: bool = False, uses: int = 1, hours: float = 24.0) -> str:
     """Make a token and note its hash; the token is returned once and can never be had again."""
     check_name(name)
-    if ADMIN_NAME.fullmatch(name):
+    if is_admin(name):
         raise ConfigError(f"{name!r}: an operator's certificate is not given for a token; use fedecado certs")
     if uses < 1 or not 0 < hours <= 24 * 366:
         raise ConfigError(f"{uses} uses within {hours:g} hours; at least one, within a year, is possible")
@@ -108,7 +107,7 @@ def renew(
     authority: Authority, name: str, key: ec.EllipticCurvePublicKey, life: datetime.timedelta
 ) -> x509.Certificate:
     """A new certificate for an identity that was proven by the one before."""
-    _require(not ADMIN_NAME.fullmatch(name), f"{name!r} is an operator's; `fedecado certs rotate` renews it")
+    _require(not is_admin(name), f"{name!r} is an operator's; `fedecado certs rotate` renews it")
     certificate = authority.sign(key, name, life)
     with registry(authority.folder) as connection:
         add(connection, issued(certificate))
@@ -163,7 +162,7 @@ def _choose(token: Token, wanted: str, taken: Callable[[str], bool]) -> str:
         _require(wanted in ("", token.name), f"this token is for {token.name!r}, not for {wanted[:64]!r}")
         return token.name
     if wanted:
-        fits = wanted.startswith(token.name) and is_name(wanted) and not ADMIN_NAME.fullmatch(wanted)
+        fits = wanted.startswith(token.name) and is_name(wanted) and not is_admin(wanted)
         _require(fits, f"this token is for ids that begin with {token.name!r}; {wanted[:64]!r} does not")
         text = f"{wanted!r} has a certificate already; a token for it alone gives another"
         _require(not taken(wanted), f"{text}: fedecado tokens create {wanted}")

@@ -116,7 +116,7 @@ def test_commands_exist_and_have_the_flags_they_are_shown_with() -> None:
                 assert name in ("--help", "--version"), f"{page}: {line}"
                 continue
             assert name in COMMANDS, f"{page}: {line}: there is no command {name!r}"
-            command = [name, *rest[:1]] if name in ("certs", "model", "store") and rest else [name]
+            command = [name, *rest[:1]] if name in ("certs", "model", "store", "tokens") and rest else [name]
             for word in rest:
                 flag = word.partition("=")[0]
                 if re.match(r"--?[A-Za-z]", flag):
@@ -143,7 +143,8 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 def test_flags_named_in_passing_exist() -> None:
     known = frozenset().union(
-        *(flags_of(name) for name in COMMANDS), flags_of("model", "download"), flags_of("model", "inspect")
+        *(flags_of(name) for name in COMMANDS),
+        *(flags_of(*sub) for sub in (("model", "download"), ("model", "inspect"), ("tokens", "create"))),
     )
     for page, code in inline_code():
         for flag in re.findall(r"(?<!\S)--[a-z][\w-]*", code if code.startswith("--") else ""):

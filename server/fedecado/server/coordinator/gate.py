@@ -6,10 +6,10 @@ from typing import Any, Final
 import grpc
 
 from fedecado.common.errors import IdentityError
+from fedecado.common.names import ADMIN, is_admin
 from fedecado.server.coordinator.admin_token import AdminToken
 from fedecado.server.coordinator.guard import Guard
 
-ADMIN: Final = "admin"
 BEARER: Final = "Bearer "
 _GUARDED: Final = "/fedecado.v1.AdminService/"
 
@@ -66,11 +66,6 @@ class AdminGate(grpc.aio.ServerInterceptor):
         if not is_admin(name):
             text = f"the certificate of {name!r} may not do this; `fedecado certs issue {ADMIN}` makes one"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
-
-
-def is_admin(name: str) -> bool:
-    """Whether a certificate of this name is an operator's."""
-    return name == ADMIN or name.startswith(f"{ADMIN}-")
 
 
 def _bearer(context: Any) -> str | None:
