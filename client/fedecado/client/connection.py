@@ -20,6 +20,7 @@ from fedecado.common.tls import TlsFiles
 from fedecado.common.transport import open_async_channel
 from fedecado.common.wire import encode, parse_coordinator_message, serialize_message
 from fedecado.v1.session_pb2 import WorkerMessage
+from fedecado.v1.transfer_pb2 import Trailer
 
 logger = logging.getLogger(__name__)
 
@@ -137,12 +138,15 @@ class Connection:
             await call.done_writing()
 
     def _messages(self, send: Send) -> Iterator[WorkerMessage | bytes]:
+        if not self._session.wants(send):
+            return
         yield send.message
-        if send.vector is not None:
-            for frame in encode(send.vector):
-                if not self._session.wants(send):
-                    return
-                yield frame
+        for frame in () if send.vector is None else encode(send.vector):
+            if not self._session.wants(send):
+                # Without an end the coordinator would wait for the rest, and take the worker for stuck.
+                yield WorkerMessage(trailer=Trailer())
+                return
+            yield frame
 
     async def _hang_up(self, limit: asyncio.Timeout) -> None:
         """When the worker is to stop: say goodbye, and wait for the end no longer than allowed."""

@@ -51,6 +51,7 @@ class Meter:
         self._tallies, self._rounds = tallies, rounds
         self._free = self._hello = self._header = self._due = 0.0
         self._pushed: dict[int, float] = {}
+        self._cancelled = 0
 
     @property
     def tally(self) -> Tally:
@@ -89,7 +90,7 @@ class Meter:
                 self._acknowledged(message.acknowledge, now)
             case "cancel":
                 self.tally.counts["cancelled"] += 1
-                self._free = now
+                self._free, self._cancelled = now, message.cancel.task_id
             case "refused":
                 name = pb.Refused.Reason.Name(message.refused.reason).removeprefix("REASON_").lower()
                 self.tally.error(f"worker refused: {name}")
@@ -108,9 +109,13 @@ class Meter:
         if pushed is not None:
             self.tally.latencies["push"].add(now - pushed)
         self.tally.counts[_OUTCOMES.get(answer.outcome, "unknown")] += 1
-        if answer.outcome == pb.Acknowledge.OUTCOME_REFUSED:
-            name = _REASON.Name(answer.reason).removeprefix("REASON_").lower()
-            self.tally.error(f"update refused: {name}")
+        if answer.outcome != pb.Acknowledge.OUTCOME_REFUSED:
+            return
+        if answer.task_id == self._cancelled or answer.reason == pb.Acknowledge.REASON_UNKNOWN_TASK:
+            self.tally.counts["stale"] += 1  # taken back meanwhile, as the rules of the run want it
+            return
+        name = _REASON.Name(answer.reason).removeprefix("REASON_").lower()
+        self.tally.error(f"update refused: {name}")
 
 
 @final

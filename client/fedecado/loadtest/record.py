@@ -8,7 +8,10 @@ from fedecado.loadtest.tally import LATENCIES, Tally
 from fedecado.loadtest.watching import Sight, Vitals
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
-COUNTED: Final = ("accepted", "duplicate", "refused", "cancelled", "welcomes", "cuts", "deaths", "finished")
+COUNTED: Final = (
+    *("accepted", "duplicate", "refused", "stale", "cancelled"),
+    *("welcomes", "cuts", "deaths", "finished"),
+)
 
 
 @dataclass(frozen=True, slots=True)

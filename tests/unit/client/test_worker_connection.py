@@ -380,7 +380,17 @@ async def test_an_upload_that_nobody_wants_any_more_is_broken_off() -> None:
     connection = Connection(session, TIMEOUTS, asyncio.Event(), lambda effects: None)
     wanted = Send(WorkerMessage(), np.zeros(BIG, "float32"))
     assert len(list(connection._messages(wanted))) == 5  # header, three chunks, trailer
-    assert len(list(connection._messages(replace(wanted, task=1)))) == 1
+    assert list(connection._messages(replace(wanted, task=1))) == []
+
+
+async def test_an_upload_that_is_broken_off_half_way_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(Identity("w1", "trainer", 7), quick(BIG).profile, Pace.of(TIMEOUTS))
+    connection = Connection(session, TIMEOUTS, asyncio.Event(), lambda effects: None)
+    asked = iter([True, True, True, False])
+    monkeypatch.setattr(Session, "wants", lambda session, send: next(asked))
+    _, *chunks, end = connection._messages(Send(WorkerMessage(), np.zeros(BIG, "float32"), task=1))
+    assert len(chunks) == 2 and all(isinstance(chunk, bytes) for chunk in chunks)
+    assert isinstance(end, WorkerMessage) and end.WhichOneof("content") == "trailer"
 
 
 async def test_errors_in_user_code_are_reported_and_survived(station: Station) -> None:

@@ -5,6 +5,7 @@ the commit that covers them; while one commit is under way others gather for the
 a flush is shared by all who wait (group commit). Without a store everything leaves at once.
 """
 
+import asyncio
 import logging
 import time
 from collections import deque
@@ -124,6 +125,8 @@ class Durable:
     async def _write(self, store: Store, capture: Capture) -> None:
         began = time.perf_counter()
         try:
+            # A thousand flows take seconds to flush; acknowledgements must not wait for that.
+            await asyncio.to_thread(store.settle, capture)
             await self._beside.files(store.checkpoint, capture)
             self._since, self._bytes = time.monotonic(), 0
             log.debug("checkpoint written in %.3f s", time.perf_counter() - began)

@@ -161,6 +161,10 @@ class Store:
         )
         return Capture(self._captured, head, content.algorithm, content.versions, clients)
 
+    def settle(self, capture: Capture) -> None:
+        """Put a capture's flows on the disk ahead of its `checkpoint`, while commits go on."""
+        self._opened.vault.settle(place for place in capture.clients.values() if place is not None)
+
     def checkpoint(self, capture: Capture) -> None:
         """Write a capture, switch to it at one stroke, and remove what it made superfluous."""
         with self._writing:
