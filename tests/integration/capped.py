@@ -1,6 +1,8 @@
 """A process whose memory is capped: by a control group if one may be made, else by a limit on data."""
 
+import os
 import secrets
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -52,7 +54,7 @@ def capped(limit: int) -> Iterator[Cap]:
         yield Cap(limit, "data") if group is None else Cap(limit, "group", group)
     finally:
         if group is not None:
-            group.rmdir()
+            _remove(group)
 
 
 def _make_group(limit: int) -> Path | None:
@@ -75,6 +77,15 @@ def _make_group(limit: int) -> Path | None:
             (group / entries[1]).write_text(str(limit) if "memsw" in entries[1] else "0")
         return group
     return None
+
+
+def _remove(group: Path) -> None:
+    """A failed test may have left its process in there."""
+    for pid in (group / "cgroup.procs").read_text().split():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    with suppress(OSError):  # it is not gone yet; an empty group does no harm
+        group.rmdir()
 
 
 def anonymous_bytes(pid: int) -> int:

@@ -104,6 +104,8 @@ class Processes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.commands: list[Command] = []
+        self.environment: dict[str, str] = {}
+        """Variables for what is started from here on."""
 
     async def python(self, name: str, *arguments: str) -> Command:
         """Run this Python with the modules of this folder at hand."""
@@ -117,7 +119,7 @@ class Processes:
             stdout=PIPE,
             stderr=STDOUT,
             cwd=self.folder,
-            env={**own, "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"},
+            env={**own, "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1", **self.environment},
             limit=1 << 20,
         )
         command = Command(name, process)
