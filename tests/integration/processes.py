@@ -104,6 +104,8 @@ class Processes:
     def __init__(self, folder: Path, prefix: tuple[str, ...] = ()) -> None:
         self.folder, self._prefix = folder, prefix
         self.commands: list[Command] = []
+        self.environment: dict[str, str] = {}
+        """Variables for what is started from here on."""
 
     def within(self, *prefix: str) -> "Processes":
         """The same, but commands are started by `prefix`: on another host, say."""
@@ -124,7 +126,7 @@ class Processes:
             stdout=PIPE,
             stderr=STDOUT,
             cwd=self.folder,
-            env={**own, "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"},
+            env={**own, "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1", **self.environment},
             limit=1 << 20,
         )
         command = Command(name, process)

@@ -23,12 +23,19 @@ _incarnations = itertools.count(1)
 class ProtocolClient:
     """One stream. Methods are steps of the protocol; nothing happens by itself."""
 
-    def __init__(self, address: str, worker: str, layout: Layout, tls: TlsFiles | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        worker: str,
+        layout: Layout,
+        tls: TlsFiles | None = None,
+        timeouts: Timeouts = Timeouts(3.0),  # noqa: B008 - a value that nobody changes
+    ) -> None:
         self.worker, self.layout = worker, layout
         self.incarnation = next(_incarnations)
         self.connection = 0
         self.run_id = ""
-        self._channel = open_async_channel(address, Timeouts(3.0), tls)
+        self._channel = open_async_channel(address, timeouts, tls)
         self._call: Any = None
 
     async def __aenter__(self) -> Self:

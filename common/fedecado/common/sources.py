@@ -19,7 +19,7 @@ from fedecado.common.wording import did_you_mean
 DEFAULT_FILE = Path("fedecado.toml")
 
 # Variables that carry the prefix and are no settings.
-_RESERVED = frozenset({"FEDECADO_DEBUG", "FEDECADO_ADMIN_TOKEN"})
+_RESERVED = frozenset({"FEDECADO_DEBUG", "FEDECADO_ADMIN_TOKEN", "FEDECADO_FAULT"})
 
 # Kubernetes describes every Service to every pod; one named fedecado-... lands on the prefix.
 _SERVICE_LINK = re.compile(

@@ -158,6 +158,13 @@ def play(run: Recovered, steps: list[Step]) -> Iterator[int]:
         yield run.store.append(event, result, outcome)
 
 
+def settled(run: Recovered) -> Recovered:
+    """Between two rounds."""
+    while run.driver.closed is not None:
+        list(play(run, [(run.driver.closed.event, None)]))
+    return run
+
+
 def checkpoint(run: Recovered, **content: Any) -> None:
     run.store.checkpoint(run.store.capture(run.federation, **content))
 

@@ -3,14 +3,16 @@
 import multiprocessing
 import os
 import signal
+import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from store_runs import MEMORY, begun, checkpoint, fingerprint, play, recipe, uninterrupted
 
-from fedecado.server.store import Recovered, check, faults, has_run, recover
-from fedecado.server.store.faults import POINTS
+from fedecado.server.store import Recovered, check, create_from, export, faults, has_run, recover, schema
+from fedecado.server.store.faults import ONCE, POINTS
 
 MADE = recipe("fedecado", max_staleness=2)
 SEED, EVENTS = 11, 60
@@ -56,8 +58,53 @@ def test_a_kill_at_any_step_loses_nothing_that_was_acknowledged(point: str, pass
         assert check(folder) == []
 
 
+def begin(folder: Path, point: str) -> None:
+    faults.arm(point)
+    begun(folder, MADE).store.close()
+
+
+def bring_forward(folder: Path, point: str) -> None:
+    """A folder of the first format, and then of this one."""
+    faults.arm(point)
+    with closing(sqlite3.connect(folder / schema.DATABASE)) as database:
+        database.executescript((Path(__file__).parent / "data" / "store_format_1.sql").read_text())
+    recover(folder).store.close()
+
+
+def take_out(folder: Path, point: str) -> None:
+    """A snapshot of a run with client vectors."""
+    with (run := begun(folder / "run", MADE)).store as store:
+        for _ in play(run, uninterrupted(MADE, SEED, EVENTS).steps):
+            pass
+        store.commit()
+    faults.arm(point)
+    export(folder / "run", folder / "snapshot")
+
+
+JOBS = {"create": begin, "migration": bring_forward, "export": take_out}
+
+
+@pytest.mark.parametrize("point", ONCE)
+def test_a_kill_in_what_happens_once_leaves_it_done_or_to_be_done_again(point: str) -> None:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
+        folder = Path(scratch)
+        process = processes.Process(target=JOBS[point.partition(".")[0]], args=(folder, point))
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+        if point.startswith("export"):
+            assert not (folder / "snapshot").exists()
+            export(folder / "run", folder / "snapshot")
+            create_from(folder / "snapshot", folder / "new").store.close()
+            folder = folder / "new"
+        else:
+            assert has_run(folder)
+            recover(folder).store.close()
+        assert check(folder) == []
+
+
 def test_a_point_that_nobody_asked_for_does_nothing() -> None:
-    for name in POINTS:
+    for name in (*POINTS, *ONCE):
         faults.point(name)
     with pytest.raises(ValueError, match="unknown fault point 'nowhere'"):
         faults.arm("nowhere")

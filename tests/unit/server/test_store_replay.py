@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from store_runs import World, begun, checkpoint, play, recipe, uninterrupted
+from store_runs import World, begun, checkpoint, play, recipe, settled, uninterrupted
 
 from fedecado.cli.main import main
 from fedecado.server.algorithms import AlgorithmName
@@ -39,13 +39,6 @@ def go_on(run: Recovered, seed: int, first: int = 0, last: int = EVENTS) -> None
         if chance.random() < 0.1 and number < 90 and not run.engine.closing:
             checkpoint(run)
     run.store.commit()
-
-
-def settled(run: Recovered) -> Recovered:
-    """Between two rounds."""
-    while run.driver.closed is not None:
-        list(play(run, [(run.driver.closed.event, None)]))
-    return run
 
 
 def stopped(folder: Path, algorithm: AlgorithmName = "fedecado", seed: int = 3, **options: Any) -> Recovered:

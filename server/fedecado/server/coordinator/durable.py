@@ -94,8 +94,13 @@ class Durable:
         due = time.monotonic() - self._since > self.checkpoint_seconds or self._bytes > CHECKPOINT_BYTES
         if self.store is None or self._checkpointing or not due:
             return
+        try:
+            taken = capture(self.store)
+        except StoreError as error:
+            self._put_off(error)
+            return
         self._checkpointing = True
-        self._beside.spawn(self._write(self.store, capture(self.store)))
+        self._beside.spawn(self._write(self.store, taken))
 
     async def close(self, capture: Callable[[Store], Capture] | None) -> None:
         """Write what is left, and leave the folder to others. Idempotent."""
@@ -131,7 +136,10 @@ class Durable:
             self._since, self._bytes = time.monotonic(), 0
             log.debug("checkpoint written in %.3f s", time.perf_counter() - began)
         except StoreError as error:
-            log.error("no checkpoint could be written; the journal grows meanwhile: %s", error)
-            self._since = time.monotonic()
+            self._put_off(error)
         finally:
             self._checkpointing = False
+
+    def _put_off(self, error: StoreError) -> None:
+        log.error("no checkpoint could be written; the journal grows meanwhile: %s", error)
+        self._since = time.monotonic()

@@ -11,6 +11,7 @@ from typing import Final
 
 POINTS: Final = (
     "flow.before-write",
+    "flow.half-written",
     "flow.written",
     "vectors.before-write",
     "vectors.half-written",
@@ -19,14 +20,26 @@ POINTS: Final = (
     "vectors.renamed",
     "folder.synced",
     "journal.before-commit",
+    "journal.in-transaction",
     "journal.committed",
     "checkpoint.begun",
     "checkpoint.flows-synced",
     "checkpoint.before-flip",
+    "checkpoint.in-transaction",
     "checkpoint.flipped",
     "unlink.before",
     "unlink.after",
 )
+"""Of a run that is written again and again."""
+
+ONCE: Final = (
+    "create.before-names",
+    "migration.in-transaction",
+    "export.model-written",
+    "export.half-written",
+    "export.before-rename",
+)
+"""Of what happens once: a folder is begun, brought to another format, exported."""
 
 _wanted, _, _count = os.environ.get("FEDECADO_FAULT", "").partition(":")
 _passed: Counter[str] = Counter()
@@ -35,8 +48,8 @@ _passed: Counter[str] = Counter()
 def arm(name: str, passage: int = 1) -> None:
     """Have this process killed at a passage of `name`, as the environment variable would."""
     global _wanted, _count
-    if name not in POINTS:
-        raise ValueError(f"unknown fault point {name!r}; there are {', '.join(POINTS)}")
+    if name not in (*POINTS, *ONCE):
+        raise ValueError(f"unknown fault point {name!r}; there are {', '.join((*POINTS, *ONCE))}")
     _wanted, _count = name, str(passage)
     _passed.clear()
 

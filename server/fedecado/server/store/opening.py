@@ -15,6 +15,7 @@ from fedecado.common.private_files import private_folder
 from fedecado.server.federation import Federation
 from fedecado.server.rounds import Aggregated, Discarded, Engine
 from fedecado.server.store import records
+from fedecado.server.store.faults import point
 from fedecado.server.store.loading import Loaded, apply_recipe, verify_all
 from fedecado.server.store.lock import RunLock
 from fedecado.server.store.recipe import Recipe
@@ -200,6 +201,7 @@ class keeping:  # noqa: N801 - reads as the context it is
 
 def flush_names(folder: Path) -> None:
     """Make the new folder itself durable."""
+    point("create.before-names")
     with explained(f"flush {folder}"):
         for path in (folder, folder.resolve().parent):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

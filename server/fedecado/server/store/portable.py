@@ -23,6 +23,7 @@ from fedecado.common.model_file import load_model, save_model
 from fedecado.server.rounds import Engine
 from fedecado.server.store import records
 from fedecado.server.store.codec import from_json, to_json
+from fedecado.server.store.faults import point
 from fedecado.server.store.inspection import reading
 from fedecado.server.store.interior import Held, held, restore
 from fedecado.server.store.loading import Loaded, verify_all
@@ -62,6 +63,7 @@ def export(folder: Path, path: Path) -> Snapshot:
             with _newest(folder, aside / "scratch") as (loaded, clients):
                 snapshot = _write(aside, loaded, clients)
             shutil.rmtree(aside / "scratch")
+            point("export.before-rename")
             aside.rename(path)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -139,6 +141,7 @@ def _write(target: Path, loaded: Loaded, clients: Overlay) -> Snapshot:
     version = federation.version
     about = {"run_id": head.run_id, "version": str(version)}
     save_model(target / "model.safetensors", federation.layout, federation.central, about)
+    point("export.model-written")
     names = clients.clients()
     sizes = {_ALGORITHM + name: (_dtype(v), v.size) for name, v in content.algorithm.items()}
     d, dtype = federation.layout.parameters, _dtype(federation.central)

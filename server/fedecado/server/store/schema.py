@@ -13,6 +13,7 @@ from typing import Final
 
 from fedecado.common.errors import StoreError
 from fedecado.common.private_files import reserve_private
+from fedecado.server.store.faults import point
 from fedecado.server.store.trouble import explained
 
 DATABASE: Final = "store.sqlite"
@@ -147,6 +148,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     for number in range(found, len(MIGRATIONS)):
         with explained(f"bring {path} from format {number} to {number + 1}"), transaction(connection):
             MIGRATIONS[number](connection)
+            point("migration.in-transaction")
             connection.execute(f"PRAGMA user_version = {number + 1}")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 

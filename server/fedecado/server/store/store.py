@@ -225,6 +225,7 @@ class Store:
                 for i, (row, text) in enumerate(zip(rows, described, strict=True))
             ]
             records.add_events(connection, first, stored)
+            point("journal.in-transaction")
         point("journal.committed")
         # Only now: after a failure the rows are still waiting, and the next commit tries again.
         with self._appending:
@@ -263,5 +264,6 @@ class Store:
             newest = int(head.scalars["version"])
             records.keep_model(connection, newest, head.at, numbers[newest], self._retention.kept)
             files = records.forget_unused(connection)
+            point("checkpoint.in-transaction")
         self._versions, self._updates = numbers, records.stored_updates(connection)
         return files

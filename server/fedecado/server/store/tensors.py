@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from fedecado.common.layout import Vector
+from fedecado.server.store.faults import point
 
 _NAMES: Final = {"<f4": "F32", "<f8": "F64"}
 
@@ -28,6 +29,7 @@ def write_tensors(path: Path, sizes: Mapping[str, tuple[str, int]], vectors: Ite
     with path.open("xb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for vector in vectors:
+            point("export.half-written")
             file.write(np.ascontiguousarray(vector, vector.dtype.newbyteorder("<")).data)
         file.flush()
         os.fsync(file.fileno())

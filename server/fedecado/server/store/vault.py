@@ -95,7 +95,7 @@ class Vault:
         with explained(f"write {path}"):
             try:
                 with _created(path) as descriptor:
-                    crc = _pour(descriptor, data)
+                    crc = _pour(descriptor, data, halfway="flow.half-written")
             except OSError:
                 path.unlink(missing_ok=True)
                 raise
@@ -182,10 +182,9 @@ class Vault:
                 with _created(aside) as descriptor:
                     for vector in vectors:
                         data = _raw(vector)
-                        crc = _pour(descriptor, data)
+                        crc = _pour(descriptor, data, halfway="vectors.half-written")
                         places.append(Place(_code(vector), len(data), crc, name, start))
                         start += len(data)
-                        point("vectors.half-written")
                     point("vectors.written")
                     with timed(self.flushed, "file"):
                         os.fsync(descriptor)
@@ -238,11 +237,13 @@ class _created:  # noqa: N801 - reads as the context it is
         os.close(self._descriptor)
 
 
-def _pour(descriptor: int, data: memoryview) -> int:
+def _pour(descriptor: int, data: memoryview, halfway: str) -> int:
     """Write everything, and its CRC-32 on the way while the bytes are in the cache."""
-    crc = 0
-    for start in range(0, len(data), _PIECE):
-        piece = data[start : start + _PIECE]
+    crc, size = 0, min(_PIECE, max(1, (len(data) + 1) // 2))
+    for start in range(0, len(data), size):
+        if start:
+            point(halfway)
+        piece = data[start : start + size]
         crc = zlib.crc32(piece, crc)
         while piece:
             piece = piece[os.write(descriptor, piece) :]
