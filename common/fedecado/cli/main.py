@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("fedecado.cli.up", "Run a whole federation on this machine: a coordinator and worker processes"),
     "coordinator": ("fedecado.cli.coordinator", "Coordinate a run"),
     "simulate": ("fedecado.cli.simulate", "Run a federation in one process on a virtual clock"),
+    "compare": ("fedecado.cli.compare", "Compare algorithms over settings and seeds, on the same data"),
     "partition": ("fedecado.cli.partition", "Show how a task deals its data out to clients"),
     "worker": ("fedecado.cli.worker", "Train on this machine's data for a coordinator"),
     "loadtest": ("fedecado.cli.loadtest", "Put a coordinator under load with many simulated workers"),

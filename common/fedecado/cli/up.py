@@ -94,7 +94,7 @@ def run(loaded: Loaded[UpSettings], _: argparse.Namespace) -> int:
     try:
         for name in names:
             place = folder / name if len(names) > 1 else folder
-            histories[name] = asyncio.run(_interruptible(federate(loaded, name, place)))
+            histories[name] = asyncio.run(interruptible(federate(loaded, name, place)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.stderr.write("stopped; what was done is kept\n")
     if not histories:
@@ -103,7 +103,7 @@ def run(loaded: Loaded[UpSettings], _: argparse.Namespace) -> int:
     return 0
 
 
-async def _interruptible(work: Coroutine[Any, Any, History]) -> History:
+async def interruptible(work: Coroutine[Any, Any, History]) -> History:
     """SIGTERM ends this as Ctrl-C does, or the processes would outlive it."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine that runs has one

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedecado.common.errors import ConfigError, TaskError
+from fedecado.common.errors import TaskError
+from fedecado.simulator.drawing import pyplot, save, tidy
 
 Counts = npt.NDArray[np.int64]
 
@@ -55,38 +56,27 @@ def distribution(spec: str, arguments: Mapping[str, Any], clients: int, seed: in
 
 
 def draw(found: Distribution, path: Path, title: str) -> None:
-    """One bar per client, as high as it has samples, coloured by label."""
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise ConfigError("plots need matplotlib; install fedecado[report]") from error
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+    """The bars as a file."""
+    save(bars(found, title), path)
 
+
+def bars(found: Distribution, title: str) -> Any:
+    """A figure with one bar per client, as high as it has samples, coloured by label."""
+    plt = pyplot()
     clients, labels = found.counts.shape
     figure, axis = plt.subplots(figsize=(max(6.0, min(16.0, clients / 8)), 4), layout="constrained")
-    colours = plt.get_cmap("tab10" if labels <= 10 else "viridis")
+    few = labels <= 10
+    colours = plt.get_cmap("tab10" if few else "viridis")
     below = np.zeros(clients)
     for label in range(labels):
-        colour = colours(label if labels <= 10 else label / labels)
         own = found.counts[:, label]
+        colour = colours(label if few else label / labels)
         axis.bar(np.arange(clients), own, bottom=below, width=1.0, color=colour, label=str(label))
         below += own
     axis.set(xlabel="client", ylabel="samples", title=title, xlim=(-0.5, clients - 0.5))
-    axis.spines[["top", "right"]].set_visible(False)
+    tidy(axis)
     if labels <= 20:
         axis.legend(
-            title="label",
-            ncols=2,
-            fontsize="small",
-            frameon=False,
-            loc="center left",
-            bbox_to_anchor=(1, 0.5),
+            title="label", fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5)
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        figure.savefig(path, dpi=120)
-    except ValueError as error:
-        raise ConfigError(f"cannot draw {path.name}: {error}; use .png, .svg or .pdf") from error
-    finally:
-        plt.close(figure)
+    return figure

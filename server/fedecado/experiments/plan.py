@@ -7,7 +7,7 @@
     [settings.NAME]                 what a setting changes; several are run one after the other
     [algorithms.NAME]               what an algorithm changes; `run.algorithm` is NAME unless said
     [tune.NAME]                     lists of values per setting name: the grid that NAME is tuned over
-    [sizes.SIZE]                    any of the above, laid over the file for --size SIZE
+    [sizes.SIZE]                    for --size SIZE: `base` is laid over the file's, all else replaces it
 
 Later tables win: base, setting, algorithm, and then whatever the user gave on the command line.
 """
@@ -74,7 +74,7 @@ class Experiment:
         sizes = content.get("sizes", {})
         if size is not None and size not in sizes:
             raise ConfigError(f"{name} knows no size {size!r}; it has: {', '.join(sizes) or 'only one'}")
-        whole = _laid_over(content, sizes[size]) if size is not None else content
+        whole = content if size is None else _at_size(content, sizes[size])
         target = whole.get("target")
         return cls(
             title=str(whole.get("title", Path(name).stem)),
@@ -143,10 +143,6 @@ def _seeds(value: Any, name: str) -> tuple[int, ...]:
     raise ConfigError(f"{name}: seeds is {value!r}; it must be a number of seeds or a list of them")
 
 
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        under = merged.get(key)
-        both = isinstance(value, Mapping) and isinstance(under, Mapping)
-        merged[key] = _laid_over(under, value) if both and under is not None else value
-    return merged
+def _at_size(content: Mapping[str, Any], size: Mapping[str, Any]) -> dict[str, Any]:
+    base = {**flat(content.get("base", {})), **flat(size.get("base", {}))}
+    return {**content, **size, "base": base}

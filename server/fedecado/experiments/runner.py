@@ -1,9 +1,11 @@
-"""Run the cells of a grid that are not there yet, several at a time in processes."""
+"""Run the cells of a grid that are not there yet: here, or several at a time in processes."""
 
+import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,8 +13,10 @@ from typing import Any, Protocol
 from fedecado.common.errors import FedecadoError
 from fedecado.experiments.cells import Cells, Outcome, digest, run_cell, settings_of
 from fedecado.experiments.plan import Cell
+from fedecado.simulator.assemble import SimulateSettings, make_workload
 from fedecado.simulator.history import RoundRecord
 from fedecado.simulator.staff import Staff
+from fedecado.simulator.workload import Workload
 
 
 class Watch(Protocol):
@@ -45,37 +49,41 @@ class TimeLeft:
 def run_grid(cells: Sequence[Cell], folder: Path, jobs: int, watch: Watch) -> list[Outcome]:
     """The outcomes of all cells in their order; those that are on disk are not run again."""
     store = Cells(folder)
-    wanted = {cell: digest(settings_of(cell)) for cell in map(_hashable, cells)}
-    missing = [cell for cell in wanted if store.load(cell.cell, wanted[cell]) is None]
-    rounds = sum(settings_of(item.cell).rounds.max_rounds or 0 for item in missing)
-    watch.planned(len(cells) - len(missing), len(missing), rounds)
-    if missing:
-        # Big grids first fill the processes; the last seeds of all algorithms end about together.
-        queue = [item.cell for item in missing]
-        with Staff(min(jobs, len(queue)), _work, str(folder)) as staff:
-            _supervise(staff, queue, watch)
-    outcomes = [store.load(item.cell, wanted[item]) for item in wanted]
+    planned = [(cell, settings_of(cell)) for cell in cells]
+    missing = [(cell, own) for cell, own in planned if store.load(cell, digest(own)) is None]
+    watch.planned(
+        len(cells) - len(missing), len(missing), sum(own.rounds.max_rounds or 0 for _, own in missing)
+    )
+    if jobs == 1:
+        _run_here([cell for cell, _ in missing], store, watch)
+    elif missing:
+        with Staff(min(jobs, len(missing)), _work, str(folder)) as staff:
+            _supervise(staff, deque(cell for cell, _ in missing), watch)
+    outcomes = (store.load(cell, digest(own)) for cell, own in planned)
     return [outcome for outcome in outcomes if outcome is not None]
 
 
-class _hashable:  # noqa: N801 - a wrapper that is nothing but its cell
-    """A cell as a key: its values may hold lists."""
+def _run_here(cells: Sequence[Cell], store: Cells, watch: Watch) -> None:
+    kept = _Workloads()
+    for cell in cells:
+        watch.finished(cell.name, _run(cell, store, kept, partial(_tell, watch, cell.name)))
 
-    def __init__(self, cell: Cell) -> None:
-        self.cell = cell
+
+def _tell(watch: Watch, name: str, record: RoundRecord) -> None:
+    watch.round(name, record.round, dict(record.metrics))
 
 
-def _supervise(staff: Staff, queue: list[Cell], watch: Watch) -> None:
+def _supervise(staff: Staff, queue: deque[Cell], watch: Watch) -> None:
     running: dict[Connection, Cell] = {}
     while queue or running:
         while queue and staff.idle:
-            cell = queue.pop(0)
+            cell = queue.popleft()
             running[staff.give(cell)] = cell
         for helper, said in staff.answers():
             cell = running[helper]
             match said:
                 case RoundRecord():
-                    watch.round(cell.name, said.round, dict(said.metrics))
+                    _tell(watch, cell.name, said)
                 case FedecadoError():
                     raise said
                 case ended:
@@ -86,39 +94,39 @@ def _supervise(staff: Staff, queue: list[Cell], watch: Watch) -> None:
 
 def _work(pipe: Connection, folder: Any) -> None:
     """A helper's life: run what comes, write it down, say how it ended."""
-    with suppress(ImportError):
-        import torch
-
-        # As many processes as cores train beside each other already.
-        torch.set_num_threads(1)
     store, kept = Cells(Path(folder)), _Workloads()
     while True:
         cell: Cell = pipe.recv()
         try:
-            settings = settings_of(cell)
-            history, same = run_cell(cell, pipe.send, kept.get(settings))
-            store.save(cell, digest(settings), history, same)
+            ended = _run(cell, store, kept, pipe.send)
         except FedecadoError as error:
             pipe.send(error)
             continue
-        pipe.send(history.ended)
+        pipe.send(ended)
+
+
+def _run(cell: Cell, store: Cells, kept: "_Workloads", watch: Callable[[RoundRecord], None]) -> str:
+    settings = settings_of(cell)
+    workload = kept.get(settings)
+    if "torch" in sys.modules:
+        # As many runs as there are cores go on beside each other; threads would only get in their way.
+        sys.modules["torch"].set_num_threads(1)
+    history, same = run_cell(cell, watch, workload)
+    store.save(cell, digest(settings), history, same)
+    return history.ended
 
 
 class _Workloads:
     """The last workload: the cells of one setting and seed differ in their algorithm alone."""
 
     def __init__(self) -> None:
-        self._key, self._workload = "", None
+        self._key = ""
+        self._workload: Workload | None = None
 
-    def get(self, settings: Any) -> Any:
-        from fedecado.simulator.assemble import make_workload
-
+    def get(self, settings: SimulateSettings) -> Workload:
         key = settings.model_dump_json(include={"task", "fleet", "training", "simulate"})
         key += f"{settings.run.seed} {settings.run.algorithm == 'fedecado'}"
         if key != self._key or self._workload is None:
             self._workload = None  # the old one goes before the new one comes
             self._key, self._workload = key, make_workload(settings)
         return self._workload
-
-
-Report = Callable[[str], None]

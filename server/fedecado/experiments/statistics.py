@@ -16,6 +16,7 @@ Floats = npt.NDArray[np.float64]
 LAST = 3
 """A final score is the mean of so many last evaluations: single ones jump with the sampled clients."""
 POINTS = 200
+LOWER_IS_BETTER = ("loss", "distance")
 
 Axis = Callable[[Outcome, int], float]
 """(outcome, index of a round) -> where it stands on an axis."""

@@ -9,7 +9,7 @@ import numpy as np
 from fedecado.common.errors import ConfigError
 from fedecado.experiments.cells import Outcome
 from fedecado.experiments.plan import TUNED, Cell, Experiment, Values
-from fedecado.experiments.statistics import final
+from fedecado.experiments.statistics import LOWER_IS_BETTER, final
 
 SEED = 1000
 """Of the tuning runs; the runs that are compared have other seeds, so nobody is tuned to their draws."""
@@ -70,7 +70,7 @@ def choose(
         algorithm = cell.algorithm.rpartition("-")[0]
         score = scores.get((cell.setting, cell.algorithm), math.nan)
         found.setdefault((cell.setting, algorithm), []).append((point, score))
-    better = -1.0 if metric == "loss" else 1.0
+    better = -1.0 if metric in LOWER_IS_BETTER else 1.0
     choices = []
     for (setting, algorithm), tried in found.items():
         ranked = [better * score if math.isfinite(score) else -math.inf for _, score in tried]

@@ -3,21 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from fedecado.common.errors import ConfigError
+from fedecado.simulator.drawing import pyplot, save, tidy
 from fedecado.simulator.history import History
 
 
 def plot(histories: dict[str, History], path: Path) -> None:
     """Draw one or several runs (by name) into a PNG, SVG or PDF file."""
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise ConfigError("plots need matplotlib; install fedecado[report]") from error
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
     metrics = list(dict.fromkeys(name for history in histories.values() for name in history.metrics()))
-    figure, grid = plt.subplots(
+    figure, grid = pyplot().subplots(
         1, len(metrics) + 1, figsize=(5 * (len(metrics) + 1), 4), layout="constrained", squeeze=False
     )
     axes = grid[0]
@@ -29,16 +22,9 @@ def plot(histories: dict[str, History], path: Path) -> None:
             axis.set_yscale("log")
     _draw_rate(axes[-1], histories)
     for axis in axes:
-        axis.grid(alpha=0.3)
-        axis.spines[["top", "right"]].set_visible(False)
+        tidy(axis)
         axis.legend(frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        figure.savefig(path, dpi=120)
-    except ValueError as error:
-        raise ConfigError(f"cannot draw {path.name}: {error}") from error
-    finally:
-        plt.close(figure)
+    save(figure, path)
 
 
 def _draw_rate(axis: Any, histories: dict[str, History]) -> None:
