@@ -37,6 +37,7 @@ from fedecado.common.tls import require_safe_bind
 
 if TYPE_CHECKING:
     from fedecado.server.coordinator.admin_token import AdminToken
+    from fedecado.server.observe.writers import Ledgers
 
 
 class CoordinatorSettings(Settings):
@@ -91,6 +92,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         admin_token=_admin_token(network),
         observe=settings.observe.bind,
         observe_public=settings.observe.public,
+        ledgers=_ledgers(settings.observe),
         trace=settings.trace.to,
     )
 
@@ -111,3 +113,11 @@ def _admin_token(network: NetworkSection) -> "AdminToken | None":
     from fedecado.server.coordinator.admin_token import AdminToken
 
     return None if network.admin_token_file is None else AdminToken.from_file(network.admin_token_file)
+
+
+def _ledgers(observe: ObserveSection) -> "Ledgers | None":
+    if observe.tensorboard is None and observe.mlflow is None:
+        return None
+    from fedecado.server.observe.writers import Ledgers
+
+    return Ledgers(observe.tensorboard, observe.mlflow)
