@@ -49,7 +49,7 @@ def test_tensorboard_finds_every_round_and_measurement(tmp_path: Path) -> None:
     assert found["quality/accuracy"] == [(1, 0.5), (2, 0.75)]
     assert found["circuit/rate"] == [(1, 0.5), (2, 0.5)]
     assert found["circuit/imbalance"] == [(1, 1.0), (2, 1.0)]
-    assert found["clients/flow_max"] == [(1, pytest.approx(0.3))]
+    assert found["solver/flow_max"] == [(1, 0.75), (2, 0.75)]
     assert found["clients/loss_after"] == [(1, 0.5)], "NaN is no point of a curve"
     assert found["solver/truncation_error"] == [(1, pytest.approx(0.03)), (2, pytest.approx(0.03))]
     assert len(files) == 2

@@ -3,7 +3,6 @@
 import logging
 import math
 import queue
-import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -54,7 +53,7 @@ class Scribe:
         self._thread.start()
 
     def closed(self, closed: ClosedRound, windows: tuple[Window, ...]) -> None:
-        self._put(Entry(closed.number, closed.closed, round_values(closed, windows)))
+        self._put(Entry(closed.number, closed.closed, round_values(closed)))
 
     def measured(self, measurement: Measurement) -> None:
         values = {f"quality/{name}": value for name, value in measurement.metrics.items()}
@@ -97,9 +96,8 @@ class Scribe:
                 pass  # so that nobody waits for room
 
 
-def round_values(closed: ClosedRound, windows: tuple[Window, ...]) -> dict[str, float]:
+def round_values(closed: ClosedRound) -> dict[str, float]:
     """A round in numbers, by the names that other tools show them under."""
-    flows = [window.flow for window in windows if window.flow is not None]
     values = {
         "round/updates": len(closed.workers),
         "round/stale_updates": closed.stale,
@@ -110,8 +108,6 @@ def round_values(closed: ClosedRound, windows: tuple[Window, ...]) -> dict[str, 
         "circuit/imbalance": imbalance(closed.rate, closed.details),
         "clients/loss_before": closed.loss_before,
         "clients/loss_after": closed.loss_after,
-        "clients/flow_median": statistics.median(flows) if flows else None,
-        "clients/flow_max": max(flows, default=None),
         **{f"solver/{name}": value for name, value in closed.details.items()},
     }
     return _known(values)
