@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chromium import browser  # noqa: F401 - a fixture
 from netns import network  # noqa: F401 - a fixture
 from processes import processes  # noqa: F401 - a fixture
 from protocol_client import LAYOUT, ProtocolClient

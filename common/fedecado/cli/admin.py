@@ -142,6 +142,17 @@ class Admin:
             left -= len(page.clients)
             after = page.clients[-1].worker_id
 
+    def rounds(self, after: int) -> Iterator[pb.Round]:
+        """Closed rounds with higher numbers, in order."""
+        while True:
+            request = pb.ListRoundsRequest(after=after, limit=PAGE)
+            with self._explained():
+                page = self._stub.ListRounds(request, timeout=self._timeouts.answer)
+            yield from page.rounds
+            if not (page.has_more and page.rounds):
+                return
+            after = page.rounds[-1].number
+
     def watch(self, interval: float = 1.0) -> Iterator[pb.RunStatus | Away]:
         """The status after every change, across restarts; ends with a coordinator whose run is over."""
         request = pb.WatchStatusRequest(min_interval_seconds=interval)

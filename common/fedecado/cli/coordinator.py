@@ -43,6 +43,7 @@ from fedecado.common.tls import require_safe_bind
 if TYPE_CHECKING:
     from fedecado.server.coordinator.admin_token import AdminToken
     from fedecado.server.coordinator.enrolment import Enrolment
+    from fedecado.server.observe.writers import Ledgers
 
 
 class CoordinatorSettings(Settings):
@@ -112,6 +113,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         limits=Limits(**settings.limits.model_dump()),
         observe=settings.observe.bind,
         observe_public=settings.observe.public,
+        ledgers=_ledgers(settings.observe),
         trace=settings.trace.to,
         health=network.health_bind,
     )
@@ -141,3 +143,11 @@ def _admin_token(network: NetworkSection) -> "AdminToken | None":
     from fedecado.server.coordinator.admin_token import AdminToken
 
     return None if network.admin_token_file is None else AdminToken.from_file(network.admin_token_file)
+
+
+def _ledgers(observe: ObserveSection) -> "Ledgers | None":
+    if observe.tensorboard is None and observe.mlflow is None:
+        return None
+    from fedecado.server.observe.writers import Ledgers
+
+    return Ledgers(observe.tensorboard, observe.mlflow)

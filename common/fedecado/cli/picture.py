@@ -7,6 +7,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fedecado.cli.curves import bar
 from fedecado.cli.plain import clean, clean_lines, nbytes, scores, seconds_since, span, word
 from fedecado.v1 import admin_pb2 as pb
 from fedecado.v1.session_pb2 import Role
@@ -22,6 +23,8 @@ _STATE_STYLES = {
     pb.Client.STATE_WORKING: "green",
     pb.Client.STATE_SENDING: "cyan",
 }
+BAR = 8
+"""Characters of the longest window's bar."""
 # Wide enough for any line: a pipe has no edge to wrap at.
 _PLAIN_WIDTH = 10_000
 
@@ -37,7 +40,9 @@ def show(content: RenderableType) -> None:
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
-def run_picture(status: pb.RunStatus, clients: Sequence[pb.Client], target: str) -> Group:
+def run_picture(
+    status: pb.RunStatus, clients: Sequence[pb.Client], target: str, curves: RenderableType | None = None
+) -> Group:
     """Everything about a run that fits a screen."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
@@ -45,8 +50,10 @@ def run_picture(status: pb.RunStatus, clients: Sequence[pb.Client], target: str)
     for name, text in _facts(status, target):
         facts.add_row(name, text)
     parts: list[RenderableType] = [facts]
+    if curves is not None:
+        parts += [Text(), curves]
     if clients:
-        parts += [Text(), client_table(clients)]
+        parts += [Text(), client_table(clients, status.model_version)]
     hidden = status.clients.enrolled - len(clients)
     if clients and hidden > 0:
         parts.append(Text(f"and {hidden} more; --all shows them", style="dim"))
@@ -64,12 +71,16 @@ def summary(status: pb.RunStatus) -> str:
     return "; ".join(filter(None, parts))
 
 
-def client_table(clients: Iterable[pb.Client]) -> Table:
-    """A row per worker."""
+def client_table(clients: Sequence[pb.Client], version: int = 0) -> Table:
+    """A row per worker; `version` is the newest, which tasks may be behind."""
+    longest = max((client.last_window for client in clients), default=0.0)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("worker", "state", "device"):
         table.add_column(name, overflow="fold")
-    for name in ("samples", "T_i", "round", "updates"):
+    for name in ("samples", "T_i"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, style="green", width=BAR)
+    for name in ("behind", "round", "updates"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("last error", overflow="fold", style="red")
     for client in clients:
@@ -79,6 +90,8 @@ def client_table(clients: Iterable[pb.Client]) -> Table:
             Text(clean(client.device)),
             f"{client.samples:,}",
             f"{client.last_window:.4g}" if client.updates_accepted else "-",
+            bar(client.last_window, longest, BAR),
+            str(version - client.task.model_version) if client.HasField("task") else "-",
             str(client.last_round or "-"),
             f"{client.updates_accepted:,}",
             Text(_error(client)),
@@ -105,7 +118,8 @@ def _facts(status: pb.RunStatus, target: str) -> Iterable[tuple[str, Text]]:
     yield "round", Text(_rounds(status))
     if status.waiting_for:
         yield "now", Text(clean(status.waiting_for), style="yellow")
-    yield "model", Text(f"version {status.model_version}, {status.parameters:,} parameters")
+    model = f"version {status.model_version}, {status.parameters:,} parameters"
+    yield "model", Text(f"{model}, simulated time {status.simulated_time:.4g}")
     if status.HasField("latest"):
         yield "latest", Text(_evaluation(status.latest))
     if status.HasField("best"):

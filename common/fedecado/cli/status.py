@@ -1,4 +1,4 @@
-"""Show where a run stands: phase, round, what it waits for, metrics, and every worker.
+"""Show where a run stands: phase, round, what it waits for, metrics and their course, and every worker.
 
 Asks the coordinator; nothing is changed. Of many workers the first 20 are listed, --all lists all.
 With --watch the picture stays and follows the run, across restarts of the coordinator, until Ctrl-C;
@@ -23,6 +23,7 @@ from rich.text import Text
 
 from fedecado.cli import picture
 from fedecado.cli.admin import Admin, Away, add_coordinator
+from fedecado.cli.curves import Curves
 from fedecado.cli.plain import plain
 from fedecado.common.errors import FedecadoError
 from fedecado.v1 import admin_pb2 as pb
@@ -52,7 +53,7 @@ def run(_: None, args: argparse.Namespace) -> int:
         if args.json:
             sys.stdout.write(_json(status, clients, indent=2))
         else:
-            picture.show(_picture(status, clients, args))
+            picture.show(_picture(status, clients, args, _curves(admin, status, Curves())))
     return 0
 
 
@@ -62,9 +63,16 @@ def _clients(admin: Admin, args: argparse.Namespace) -> list[pb.Client]:
     return list(admin.clients(most, tracebacks=args.tracebacks))
 
 
-def _picture(status: pb.RunStatus, clients: Sequence[pb.Client], args: argparse.Namespace) -> RenderableType:
+def _curves(admin: Admin, status: pb.RunStatus, curves: Curves) -> Curves:
+    curves.update(status.rounds_closed, admin.rounds)
+    return curves
+
+
+def _picture(
+    status: pb.RunStatus, clients: Sequence[pb.Client], args: argparse.Namespace, curves: Curves
+) -> RenderableType:
     listed = clients if args.all else clients[:SHOWN]
-    run_picture = picture.run_picture(status, listed, args.coordinator)
+    run_picture = picture.run_picture(status, listed, args.coordinator, curves.picture())
     return Group(run_picture, picture.tracebacks(clients)) if args.tracebacks else run_picture
 
 
@@ -73,13 +81,14 @@ def _watch(admin: Admin, args: argparse.Namespace) -> None:
         _follow(admin, args)
         return
     latest: RenderableType = Text("asking the coordinator")
+    curves = Curves()
     with Live(latest, auto_refresh=False) as live:
         for seen in admin.watch():
             if isinstance(seen, Away):
                 live.update(Group(latest, Text(f"\n{_away(seen, args)}", style="bold yellow")), refresh=True)
                 continue
             try:
-                latest = _picture(seen, _clients(admin, args), args)
+                latest = _picture(seen, _clients(admin, args), args, _curves(admin, seen, curves))
             except FedecadoError:
                 # It went away between the two calls; the next turn of the loop says so.
                 continue

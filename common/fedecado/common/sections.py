@@ -576,6 +576,15 @@ class ObserveSection(Section):
         False,
         description="Show the dashboard to whoever reaches it, beyond this machine, too, without a token.",
     )
+    tensorboard: Path | None = Field(
+        None, description="Folder to write TensorBoard's event files to, in a folder per run."
+    )
+    mlflow: str | None = Field(
+        None,
+        min_length=1,
+        description="MLflow tracking server or folder to write metrics to.",
+        json_schema_extra={"metavar": "URI"},
+    )
 
 
 class TraceSection(Section):

@@ -24,6 +24,7 @@ class FakeCoordinator(AdminServiceServicer):
     def __init__(self) -> None:
         self.status = pb.RunStatus(run_id="r-1", run_name="demo", phase=pb.PHASE_RUNNING)
         self.workers: list[pb.Client] = []
+        self.rounds: list[pb.Round] = []
         self.streams: list[list[pb.RunStatus | None]] = []
         self.model: list[pb.GetModelResponse] = []
         self.calls: list[Any] = []
@@ -85,7 +86,9 @@ class FakeCoordinator(AdminServiceServicer):
             yield piece
 
     async def ListRounds(self, request: Any, context: Any) -> Any:  # noqa: N802 - as above
-        raise NotImplementedError
+        await self._take(request, context)
+        rest = [found for found in self.rounds if found.number > request.after]
+        return pb.ListRoundsResponse(rounds=rest[: request.limit], has_more=len(rest) > request.limit)
 
     async def Checkpoint(self, request: Any, context: Any) -> Any:  # noqa: N802 - as above
         raise NotImplementedError

@@ -90,15 +90,15 @@ def test_the_picture_tells_all_that_matters_in_plain_text(
         r"phase +running",
         r"round +12 of 100 closed, round 13 has 7 of 10 updates",
         r"now +round 13: 3 more updates needed",
-        r"model +version 12, 4,810 parameters",
+        r"model +version 12, 4,810 parameters, simulated time 0",
         r"latest +accuracy 0.9  loss 0.25  \(version 12\)",
         r"best +accuracy 0.93  \(version 9\)",
         r"clients +3 enrolled, 2 connected, 1 training, 1 evaluator\n",
         r"updates +120 accepted, 2 refused",
         r"traffic +2.5 MB sent, 0 B received",
         r"store +7.3 MB on disk",
-        r"a +working 25% +cuda:0 \[A10\] +1,200 +0.125 +12 +12\n",
-        r"b +offline +cpu +0 +- +- +0 +ValueError: bad \[2J batch \(\d s ago\)\n",
+        r"a +working 25% +cuda:0 \[A10\] +1,200 +0.125 +█{8} +\d+ +12 +12\n",
+        r"b +offline +cpu +0 +- +- +- +0 +ValueError: bad \[2J batch \(\d s ago\)\n",
         r"c +idle \(evaluator\)",
     ):
         assert re.search(words, shown), words

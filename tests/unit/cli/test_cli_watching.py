@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -46,6 +47,7 @@ async def test_a_coordinator_that_ends_early_is_an_error_in_words(coordinator: A
 
 async def test_a_coordinator_that_cannot_be_asked_is_an_error_in_words(coordinator: Any) -> None:
     async with Watcher(coordinator.target, 3) as watcher:
+        coordinator.refusal = grpc.StatusCode.UNAVAILABLE, "gone"
         with pytest.raises(FedecadoError, match="lost the coordinator"):
             await watcher.rounds()
 

@@ -25,6 +25,8 @@ DETAILS = {
     "lu_hits": 4,
     "lu_misses": 1,
     "central_change": 0.125,
+    "flow_median": 0.25,
+    "flow_max": 0.75,
 }
 
 

@@ -138,6 +138,8 @@ def test_the_report_says_what_the_solve_did() -> None:
     assert details["central_change"] == pytest.approx(moved)
     lengths = {c: np.sqrt(np.mean(np.square(after.flows.get(c)))) for c in gathered.clients}
     assert report.flows == pytest.approx(lengths) and min(lengths.values()) > 0
+    assert details["flow_max"] == pytest.approx(max(lengths.values()))
+    assert details["flow_median"] == pytest.approx(np.median(list(lengths.values())))
 
 
 def test_the_step_level_is_carried_to_the_next_round() -> None:

@@ -89,7 +89,8 @@ class Report:
     """RMS of dx_c/dt; for algorithms without a circuit, of the central step divided by T."""
     details: dict[str, float] = field(default_factory=dict)
     flows: dict[str, float] = field(default_factory=dict)
-    """RMS of each active client's new flow I_i; known once the state is complete."""
+    """RMS of each active client's new flow I_i; these, and what `details` say of them, are known once the
+    state is complete."""
 
 
 class ClientVectors(Protocol):

@@ -92,7 +92,9 @@ class FedEcado(Plain):
             )
             for client, flow in zip(gathered.clients, solution.flows(before, F, squares), strict=True):
                 state.flows.put(client, flow)
-            report.flows.update(zip(gathered.clients, np.sqrt(squares / len(F)).tolist(), strict=True))
+            strengths = np.sqrt(squares / len(F))
+            report.flows.update(zip(gathered.clients, strengths.tolist(), strict=True))
+            report.details.update(flow_median=float(np.median(strengths)), flow_max=float(strengths.max()))
             basis.release()
             return replace(
                 state,

@@ -38,6 +38,7 @@ from fedecado.server.coordinator.post import Suggestions
 from fedecado.server.coordinator.quotas import Limits, Quotas
 from fedecado.server.coordinator.run import Run
 from fedecado.server.coordinator.service import SessionService
+from fedecado.server.observe.observer import Observer, Several
 from fedecado.server.rounds import Engine, Rules
 from fedecado.server.store import Recipe, Recovered, Retention, create, create_from, has_run, recover_as
 from fedecado.v1 import admin_pb2, admin_pb2_grpc, session_pb2
@@ -45,6 +46,8 @@ from fedecado.v1 import admin_pb2, admin_pb2_grpc, session_pb2
 if TYPE_CHECKING:
     from fedecado.common.tracing import Tracing
     from fedecado.server.observe.observatory import Observatory
+    from fedecado.server.observe.scribe import Scribe
+    from fedecado.server.observe.writers import Ledgers
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +94,8 @@ class Plan:
     """Where OpenTelemetry spans go; none keeps no traces."""
     health: str | None = None
     """Where to answer health checks in plain text, beside those on the main port."""
+    ledgers: "Ledgers | None" = None
+    """Other tools that rounds and measurements are written for."""
 
 
 class Coordinator:
@@ -115,6 +120,7 @@ class Coordinator:
         self.lag = LagMeter()
         self.observatory: Observatory | None = None
         self._tracing: Tracing | None = None
+        self._scribes: list[Scribe] = []
         plain = algorithm.inner if isinstance(algorithm, Guarded) else algorithm
         self._solver = plain.options if isinstance(plain, FedEcado) else None
         self.door: Door | None = None
@@ -231,15 +237,30 @@ class Coordinator:
         return created.federation, created.store
 
     async def _observe(self) -> None:
-        """Serve the dashboard and the metrics, if they are wanted."""
+        """Let those look who are wanted: page, metrics, traces, other tools."""
+        observers: list[Observer] = []
         if self._plan.trace is not None:
-            from fedecado.common.tracing import Tracing  # first: it says which extra is missing
-            from fedecado.server.observe.otel import OtelTraces
+            self._trace(self._plan.trace)
+        if self._plan.ledgers is not None:
+            from fedecado.server.observe.writers import open_writers
 
-            self._tracing = Tracing(self._plan.trace, process="coordinator", run=self._plan.name)
-            self.run.traces = OtelTraces(self._tracing.tracer)
-        if self._plan.observe is None:
-            return
+            self._scribes = open_writers(self._plan.ledgers, self.run, self._about)
+            observers += self._scribes
+        if self._plan.observe is not None:
+            self.observatory = self._make_observatory()
+            await self.observatory.start(self._plan.observe)
+            observers.append(self.observatory)
+        if observers:
+            self.run.observer = Several(observers)
+
+    def _trace(self, to: str) -> None:
+        from fedecado.common.tracing import Tracing  # first: it says which extra is missing
+        from fedecado.server.observe.otel import OtelTraces
+
+        self._tracing = Tracing(to, process="coordinator", run=self._plan.name)
+        self.run.traces = OtelTraces(self._tracing.tracer)
+
+    def _make_observatory(self) -> "Observatory":
         try:
             from fedecado.server.observe.access import Access
             from fedecado.server.observe.observatory import Observatory
@@ -249,8 +270,17 @@ class Coordinator:
                 "observe.bind out"
             ) from error
         access = Access(self._plan.admin_token, public=self._plan.observe_public)
-        self.observatory = Observatory(self.run, self._about, self.lag, self._solver, access)
-        await self.observatory.start(self._plan.observe)
+        return Observatory(self.run, self._about, self.lag, self._solver, access)
+
+    async def _stop_observing(self) -> None:
+        """Let everyone who looks write down what is left."""
+        finished = self.run.engine.finished is not None
+        if self.observatory is not None:
+            await self.observatory.close()
+        for scribe in self._scribes:
+            await asyncio.to_thread(scribe.close, finished=finished)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     async def _until_over(self) -> None:
         stop = asyncio.create_task(self._stop.wait())
@@ -280,9 +310,6 @@ class Coordinator:
         await self.run.beside.settle()
         path = await self.run.save_last()
         await self.run.close()
-        if self.observatory is not None:
-            await self.observatory.close()
-        if self._tracing is not None:
-            await asyncio.to_thread(self._tracing.close)
+        await self._stop_observing()
         if path is not None:
             log.info("the last model is in %s", path)

@@ -1,6 +1,7 @@
-"""See a run: Prometheus metrics, and a dashboard that the coordinator serves itself.
+"""See a run: Prometheus metrics, a dashboard that the coordinator serves itself, traces, other tools.
 
-`observer` is what the run tells; `metrics` and `live` turn it into numbers for machines and into
-pictures for people, `events` streams the latter to browsers, `finished` reads a run that is over, and
-`http` serves it all. `observatory` ties them together. All of it only reads.
+`observer` and `traces` are what the run tells. `metrics` and `state_metrics` turn it into numbers for machines
+and `live` into pictures for people, which `events` streams to browsers; `finished` and `stored` read a run that
+is over; `http` serves it all and `access` says to whom. `observatory` ties these together. `otel` makes spans;
+`scribe` has TensorBoard or MLflow written. All of it only reads but `actions`, which acts for operators.
 """

@@ -62,7 +62,6 @@ class Observatory:
     async def start(self, bind: str) -> None:
         """Serve, and watch from now on."""
         await self._site.start(bind)
-        self._run.observer = self
         self._watching = [asyncio.create_task(work) for work in (self._watch(), self._weigh())]
         log.info("dashboard on %s, metrics on %s/metrics", self.url, self.url)
         if self._access.private:

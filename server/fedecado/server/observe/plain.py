@@ -16,6 +16,8 @@ DETAILS = (
     "lu_hits",
     "lu_misses",
     "central_change",
+    "flow_median",
+    "flow_max",
 )
 """What a central solve reports and a round's row shows."""
 

@@ -1,6 +1,8 @@
 // The run as the server tells it: a snapshot, then deltas. Keeps the state, and comes back after a break.
 
-const RETRY = 2000;
+import { headers } from "./access.js";
+
+const RETRY = 1500;
 const HISTORY = 5000; // rounds kept by a page that stays open for days
 
 /** Everything the page knows. `rounds` are in order; `workers` and `measured` are keyed. */
@@ -34,23 +36,48 @@ export class RunState {
   }
 }
 
-/** Calls `changed(state)` after all news, and `linked(true or false)` when the line comes and goes. */
-export function follow(url, changed, linked) {
-  const source = new EventSource(url);
-  let state = null;
-  source.addEventListener("snapshot", (event) => {
-    state = new RunState(JSON.parse(event.data));
-    linked(true);
-    changed(state);
-  });
-  source.addEventListener("delta", (event) => {
-    if (state === null) return;
-    state.apply(JSON.parse(event.data));
-    changed(state);
-  });
-  source.addEventListener("error", () => {
+/**
+ * Follow a stream for ever. Calls `changed(state)` after all news, `linked(true or false)` when the line comes and
+ * goes, and `denied()` once if it is not shown any more. Not an EventSource: that can send no token.
+ */
+export async function follow(url, { changed, linked, denied }) {
+  for (;;) {
+    try {
+      const answer = await fetch(url, { headers: headers(), cache: "no-store" });
+      if (answer.status === 401) { denied(); return; }
+      if (answer.ok) await read(answer.body, linked, changed);
+    } catch {
+      // The line broke; the next turn tries again.
+    }
     linked(false);
-    // The browser tries again by itself unless it was refused.
-    if (source.readyState === EventSource.CLOSED) setTimeout(() => follow(url, changed, linked), RETRY);
-  });
+    await new Promise((resolve) => { setTimeout(resolve, RETRY); });
+  }
+}
+
+async function read(body, linked, changed) {
+  let state = null;
+  for await (const { kind, data } of events(body)) {
+    if (kind === "snapshot") { state = new RunState(JSON.parse(data)); linked(true); }
+    else if (kind === "delta" && state) state.apply(JSON.parse(data));
+    else continue;
+    changed(state);
+  }
+}
+
+/** Server-sent events out of a body, as { kind, data }. */
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let parts = [];
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    parts.push(value);
+    if (!value.includes("\n\n") && !(value.startsWith("\n") && parts.length > 1)) continue;
+    const blocks = parts.join("").split("\n\n");
+    parts = [blocks.pop()];
+    for (const block of blocks) {
+      const field = (name) => block.split("\n").find((line) => line.startsWith(name))?.slice(name.length);
+      yield { kind: field("event: "), data: field("data: ") };
+    }
+  }
 }

@@ -1,6 +1,6 @@
 // Traces over a common x axis, with a cursor for pointer and keyboard.
 
-import { axes, say, Scope, EDGE } from "./scope.js";
+import { axes, EDGE, lit, say, Scope, spot } from "./scope.js";
 import { linear, logarithmic } from "./scale.js";
 import { number } from "./words.js";
 
@@ -60,7 +60,8 @@ export class Plot {
     this.px = px;
     this.traces.forEach(({ colour, dashed }, i) => {
       const line = this.lines[i];
-      context.strokeStyle = context.fillStyle = box.colour(colour);
+      const ink = box.colour(colour);
+      context.strokeStyle = context.fillStyle = ink;
       context.setLineDash(dashed ? [6, 4] : []);
       const trace = (points) => {
         context.beginPath();
@@ -68,14 +69,16 @@ export class Plot {
         context.stroke();
       };
       if (line.length > CROWDED) {
-        context.globalAlpha = 0.25;
+        context.globalAlpha = 0.22;
         context.lineWidth = 1;
         trace(line);
         context.globalAlpha = 1;
       }
       context.lineWidth = 1.8;
-      trace(line.length > CROWDED ? means(line, this.log) : line);
-      if (line.length === 1) context.fillRect(px(line[0][0]) - 2, py(line[0][1]) - 2, 4, 4);
+      const shown = line.length > CROWDED ? means(line, this.log) : line;
+      lit(context, box, ink, () => trace(shown));
+      context.setLineDash([]);
+      if (shown.length && !dashed) spot(context, box, ink, px(shown[shown.length - 1][0]), py(shown[shown.length - 1][1]));
     });
     context.setLineDash([]);
     if (this.cursor !== null) {

@@ -17,7 +17,10 @@ export class Scope {
     this.canvas.setAttribute("role", "img");
     this.readout = document.createElement("output");
     this.list = document.createElement("ul");
-    figure.append(caption, this.list, this.canvas, this.readout);
+    const screen = document.createElement("div");
+    screen.className = "screen";
+    screen.append(this.canvas, this.readout);
+    figure.append(caption, this.list, screen);
     parent.append(figure);
     this.setLegend(legend);
     this.describe("no data yet");
@@ -57,13 +60,15 @@ export class Scope {
     this.canvas.height = Math.round(height * ratio);
     const context = this.canvas.getContext("2d");
     context.scale(ratio, ratio);
+    context.lineJoin = context.lineCap = "round";
     const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
     context.font = `11px ${getComputedStyle(document.body).fontFamily}`;
-    this.draw(context, { width, height, colour: (name) => style.getPropertyValue(name).trim() });
+    this.draw(context, { width, height, colour, glow: Number(colour("--glow")) });
   }
 }
 
-export const EDGE = { left: 56, right: 18, top: 8, bottom: 32 };
+export const EDGE = { left: 56, right: 18, top: 14, bottom: 34 };
 
 /** Graticule, tick labels and axis names; returns functions from values to pixels. */
 export function axes(context, { width, height, colour }, x, y, format) {
@@ -73,25 +78,45 @@ export function axes(context, { width, height, colour }, x, y, format) {
   context.strokeStyle = colour("--grid");
   context.fillStyle = colour("--quiet");
   context.lineWidth = 1;
+  context.strokeRect(left + 0.5, top + 0.5, width - left - right - 1, height - top - bottom - 1);
   context.beginPath();
+  context.setLineDash([1, 4]);
   context.textAlign = "center";
   context.textBaseline = "top";
   for (const tick of x.ticks) {
-    context.moveTo(px(tick), top);
-    context.lineTo(px(tick), height - bottom);
-    context.fillText(format(tick), px(tick), height - bottom + 4);
+    context.moveTo(Math.round(px(tick)) + 0.5, top);
+    context.lineTo(Math.round(px(tick)) + 0.5, height - bottom);
+    context.fillText(format(tick), px(tick), height - bottom + 5);
   }
   context.textAlign = "right";
   context.textBaseline = "middle";
   for (const tick of y.ticks) {
-    context.moveTo(left, py(tick));
-    context.lineTo(width - right, py(tick));
-    context.fillText(format(tick), left - 6, py(tick));
+    context.moveTo(left, Math.round(py(tick)) + 0.5);
+    context.lineTo(width - right, Math.round(py(tick)) + 0.5);
+    context.fillText(format(tick), left - 7, py(tick));
   }
   context.stroke();
+  context.setLineDash([]);
   context.textBaseline = "alphabetic";
-  context.fillText(x.label ?? "", width - right, height - 3);
+  context.fillText(x.label ?? "", width - right, height - 4);
   return { px, py };
+}
+
+/** Draw with the light of a screen around the lines, where the theme has it. */
+export function lit(context, { glow }, colour, draw) {
+  context.shadowColor = colour;
+  context.shadowBlur = glow;
+  draw();
+  context.shadowBlur = 0;
+}
+
+/** Where a trace stands now. */
+export function spot(context, box, colour, x, y) {
+  lit(context, { glow: box.glow * 1.5 }, colour, () => {
+    context.beginPath();
+    context.arc(x, y, 3, 0, 2 * Math.PI);
+    context.fill();
+  });
 }
 
 /** A sentence where a picture would be. */

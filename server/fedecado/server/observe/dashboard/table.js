@@ -6,14 +6,17 @@ const ROW = 30; // pixels, as in style.css
 const SPARE = 8; // rows drawn above and below what is in sight
 
 const COLUMNS = [
-  { key: "id", width: 14, name: "Worker", text: (w) => w.id },
-  { key: "state", width: 15, name: "State", text: state },
-  { key: "device", width: 12, name: "Device", text: (w) => w.device || "–" },
-  { key: "samples", width: 8, name: "Samples", text: (w) => number(w.samples), number: true },
-  { key: "window", width: 9, name: "T_i", text: (w) => number(w.window), number: true },
-  { key: "behind", width: 8, name: "Behind", text: (w) => number(w.behind), number: true },
-  { key: "accepted", width: 8, name: "Updates", text: (w) => number(w.accepted), number: true },
-  { key: "error_at", width: 26, name: "Last error", text: error },
+  { key: "id", width: 13, name: "Worker", text: (w) => w.id },
+  { key: "state", width: 13, name: "State", text: state },
+  { key: "device", width: 9, name: "Device", text: (w) => w.device || "–" },
+  { key: "samples", width: 7, name: "Samples", text: (w) => number(w.samples), number: true },
+  { key: "rate", width: 6, name: "η", title: "learning rate", text: (w) => number(w.rate), number: true },
+  { key: "epochs", width: 6, name: "Epochs", text: (w) => number(w.epochs), number: true },
+  { key: "window", width: 6, name: "T_i", title: "window", text: (w) => number(w.window), number: true },
+  { key: "flow", width: 8, name: "‖I_i‖", title: "strength of the flow", text: (w) => number(w.flow), number: true },
+  { key: "behind", width: 6, name: "Behind", title: "versions behind", text: (w) => number(w.behind), number: true },
+  { key: "accepted", width: 7, name: "Updates", text: (w) => number(w.accepted), number: true },
+  { key: "error_at", width: 19, name: "Last error", text: error },
 ];
 
 function state(worker) {
@@ -22,7 +25,8 @@ function state(worker) {
 }
 
 function error(worker, now) {
-  return worker.error ? `${worker.error} (${span(Math.max(0, now - worker.error_at))} ago)` : "";
+  const when = worker.error_at === null ? "" : ` (${span(Math.max(0, now - worker.error_at))} ago)`;
+  return worker.error ? `${worker.error}${when}` : "";
 }
 
 export class WorkerTable {
@@ -47,6 +51,10 @@ export class WorkerTable {
     this.pool = [];
     this.box.append(table);
     parent.append(this.box);
+    this.onDrop = () => {};
+    this.body.addEventListener("click", (event) => {
+      if (event.target.className === "drop") this.onDrop(event.target.closest("tr").dataset.id);
+    });
     this.box.addEventListener("scroll", () => this.schedule(), { passive: true });
     filter.addEventListener("input", () => this.arrange());
     new ResizeObserver(() => this.schedule()).observe(this.box);
@@ -92,6 +100,12 @@ export class WorkerTable {
 
   fill(row, worker, index) {
     row.setAttribute("aria-rowindex", index + 2);
+    const drop = row.lastChild.firstChild;
+    if (row.dataset.id !== worker.id) {
+      row.dataset.id = worker.id;
+      drop.setAttribute("aria-label", `Drop ${worker.id}`);
+    }
+    drop.disabled = worker.state === "offline" || worker.state === "away";
     COLUMNS.forEach(({ key, text }, i) => {
       const cell = row.cells[i];
       const words = text(worker, this.now);
@@ -109,6 +123,14 @@ export class WorkerTable {
       cell.className = column.number ? "number" : column.key === "error_at" ? "error" : "";
       row.append(cell);
     }
+    const drop = document.createElement("button");
+    drop.type = "button";
+    drop.className = "drop";
+    drop.textContent = "Drop";
+    const cell = document.createElement("td");
+    cell.className = "act";
+    cell.append(drop);
+    row.append(cell);
     this.body.insertBefore(row, this.below);
     return row;
   }
@@ -118,7 +140,7 @@ export class WorkerTable {
     row.className = "space";
     row.setAttribute("aria-hidden", "true");
     row.append(document.createElement("td"));
-    row.firstChild.colSpan = COLUMNS.length;
+    row.firstChild.colSpan = COLUMNS.length + 1;
     return row;
   }
 
@@ -129,6 +151,9 @@ export class WorkerTable {
       col.style.width = `${column.width}%`;
       group.append(col);
     }
+    const act = document.createElement("col");
+    act.className = "act";
+    group.append(act);
     return group;
   }
 
@@ -142,11 +167,17 @@ export class WorkerTable {
       cell.className = column.number ? "number" : "";
       button.type = "button";
       button.textContent = column.name;
+      if (column.title) button.title = column.title;
       button.addEventListener("click", () => this.sortBy(column.key, row));
       cell.dataset.key = column.key;
       cell.append(button);
       row.append(cell);
     }
+    const act = document.createElement("th");
+    act.scope = "col";
+    act.className = "act";
+    act.textContent = "Action";
+    row.append(act);
     row.cells[0].setAttribute("aria-sort", "ascending");
     return head;
   }
@@ -163,8 +194,8 @@ export class WorkerTable {
 /** Numbers by size, words by alphabet with their numbers in order; what is missing comes last. */
 function compare(a, b) {
   if (a === b) return 0;
-  if (a === null || a === "") return 1;
-  if (b === null || b === "") return -1;
+  if (a === null || a === undefined || a === "") return 1;
+  if (b === null || b === undefined || b === "") return -1;
   return typeof a === "string" ? collator.compare(a, b) : a - b;
 }
 

@@ -4,7 +4,7 @@
 //
 // Solid is what the client really did, dashed what is extrapolated, dotted where rho holds it.
 
-import { axes, say, Scope, EDGE } from "./scope.js";
+import { axes, EDGE, lit, say, Scope, spot } from "./scope.js";
 import { linear } from "./scale.js";
 import { number } from "./words.js";
 
@@ -13,19 +13,19 @@ const STALE = "--trace-2";
 const LEGEND = [
   { name: "trained", colour: FRESH },
   { name: "extrapolated", colour: FRESH, dashed: true },
-  { name: "started from an older version", colour: STALE },
+  { name: "older start", colour: STALE },
 ];
 
 export class Windows {
   constructor(parent) {
     this.lanes = new Scope(parent, {
       title: "Windows T_i",
-      about: "how far each client of the latest round went in simulated time",
+      about: "how far each client went in simulated time",
       legend: LEGEND,
     });
     this.fan = new Scope(parent, {
       title: "Trajectories Γ",
-      about: "the same windows laid on the round's common time; 1 is where the client ended",
+      about: "the windows on their common time; 1 is a client's end",
       legend: LEGEND,
     });
   }
@@ -39,7 +39,7 @@ export class Windows {
       }
       return;
     }
-    const clients = windows.clients.map(([id, T, behind]) => ({ id, T, behind })).sort((a, b) => b.T - a.T);
+    const clients = windows.clients.map(([id, T, behind, flow]) => ({ id, T, behind, flow })).sort((a, b) => b.T - a.T);
     const bound = rho ?? Infinity;
     const [longest, shortest] = [clients[0].T, clients[clients.length - 1].T];
     const text = `round ${windows.round}, ${clients.length} clients, windows from ${number(shortest)} to ${number(longest)}`;
@@ -57,13 +57,14 @@ function drawLanes(context, box, clients, T, rho) {
   const x = { ...linear(0, T), label: "simulated time τ" };
   const { px } = axes(context, box, x, { at: (v) => v, ticks: [] }, number);
   const room = box.height - EDGE.top - EDGE.bottom;
-  const step = Math.min(22, room / clients.length);
+  const step = Math.min(28, room / clients.length);
   context.textAlign = "right";
   context.textBaseline = "middle";
   clients.forEach(({ id, T: own, behind }, i) => {
     const y = EDGE.top + (i + 0.5) * step;
     context.strokeStyle = box.colour(behind ? STALE : FRESH);
-    context.lineWidth = Math.max(1, Math.min(8, step * 0.55));
+    context.lineCap = "butt"; // a round end would lengthen the window
+    context.lineWidth = Math.max(1, Math.min(9, step * 0.55));
     segment(context, [px(0), y], [px(own), y]);
     const end = Math.min(rho * own, T);
     if (end > own) {
@@ -82,15 +83,17 @@ function drawFan(context, box, clients, T, rho) {
   const x = { ...linear(0, T), label: "simulated time τ" };
   const { px, py } = axes(context, box, x, linear(0, top * 1.05), number);
   context.globalAlpha = Math.max(0.15, Math.min(1, 12 / clients.length));
+  const few = clients.length <= 60 ? box : { glow: 0 }; // light around a thousand lines would hide them
   for (const { T: own, behind } of clients) {
-    context.strokeStyle = context.fillStyle = box.colour(behind ? STALE : FRESH);
-    context.lineWidth = 1.5;
+    const ink = box.colour(behind ? STALE : FRESH);
+    context.strokeStyle = context.fillStyle = ink;
+    context.lineWidth = 1.6;
     const end = Math.min(rho * own, T);
     const height = end / own;
-    segment(context, [px(0), py(0)], [px(own), py(1)]);
+    lit(context, few, ink, () => segment(context, [px(0), py(0)], [px(own), py(1)]));
     if (end > own) segment(context, [px(own), py(1)], [px(end), py(height)], [5, 4]);
     if (end < T) segment(context, [px(end), py(height)], [px(T), py(height)], [1, 4]);
-    context.fillRect(px(own) - 2, py(1) - 2, 4, 4);
+    spot(context, few, ink, px(own), py(1));
   }
   context.globalAlpha = 1;
 }
