@@ -24,6 +24,7 @@ from fedecado.common.sections import (
     QUADRATICS,
     AlgorithmSection,
     FleetSection,
+    PrivacySection,
     RobustSection,
     RoundsSection,
     RunSection,
@@ -50,6 +51,7 @@ class SimulateSettings(Settings):
     algorithm: AlgorithmSection = AlgorithmSection()
     robust: RobustSection = RobustSection()
     training: TrainingSection = TrainingSection()
+    privacy: PrivacySection = PrivacySection()
     fleet: FleetSection = FleetSection()
     simulate: SimulateSection = SimulateSection()
 
@@ -101,17 +103,20 @@ def make_workload(settings: SimulateSettings) -> Workload:
             )
         return Quadratics(clients, seed=seed, **settings.task.arguments)
     try:
+        from fedecado.client.privacy import Noise
         from fedecado.client.window import Plan
         from fedecado.simulator.learning import Learning
     except ModuleNotFoundError as error:
         raise ConfigError(f"this task needs {error.name}; install fedecado[client]") from error
     training = settings.training.model_dump(exclude={"device", "sensitivity_every", "probes"})
+    clip, multiplier = settings.privacy.clip, settings.privacy.noise_multiplier
     return Learning(
         settings.task.factory,
         settings.task.arguments,
         clients,
         plan=Plan(seed=seed, **training),
         probes=settings.training.probes,
+        noise=None if clip is None or multiplier is None else Noise(clip, multiplier),
     )
 
 

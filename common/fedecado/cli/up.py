@@ -35,6 +35,7 @@ from fedecado.common.sections import (
     LogSection,
     NetworkSection,
     ObserveSection,
+    PrivacySection,
     RobustSection,
     RoundsSection,
     RunSection,
@@ -68,6 +69,7 @@ class UpSettings(Settings):
     algorithm: AlgorithmSection = AlgorithmSection()
     robust: RobustSection = RobustSection()
     training: TrainingSection = TrainingSection()
+    privacy: PrivacySection = PrivacySection()
     coordinator: CoordinatorSection = CoordinatorSection(bind="127.0.0.1:0")
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
@@ -83,6 +85,8 @@ def run(loaded: Loaded[UpSettings], _: argparse.Namespace) -> int:
     settings = loaded.settings
     if settings.task.factory == QUADRATICS:
         raise ConfigError("quadratics are for fedecado simulate; give up another --task")
+    if settings.privacy.record is not None:
+        raise ConfigError("privacy.record belongs to one worker; leave it out where several are started")
     folder = settings.run.directory / settings.run.name
     names = list(dict.fromkeys([settings.run.algorithm, *settings.up.compare]))
     histories: dict[str, History] = {}

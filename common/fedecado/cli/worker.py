@@ -15,6 +15,7 @@ Examples:
 """
 
 import argparse
+import logging
 import platform
 import secrets
 import socket
@@ -27,6 +28,7 @@ from fedecado.common.sections import (
     QUADRATICS,
     LogSection,
     NetworkSection,
+    PrivacySection,
     RunSection,
     TaskSection,
     TrainingSection,
@@ -36,7 +38,11 @@ from fedecado.common.settings import DEFAULT, Loaded, Settings
 from fedecado.common.timeouts import Timeouts
 
 if TYPE_CHECKING:
+    from fedecado.client.privacy import Guard
     from fedecado.client.trainer import Trainer
+
+
+log = logging.getLogger(__name__)
 
 
 class WorkerSettings(Settings):
@@ -45,6 +51,7 @@ class WorkerSettings(Settings):
     run: RunSection = RunSection()
     task: TaskSection = TaskSection()
     training: TrainingSection = TrainingSection()
+    privacy: PrivacySection = PrivacySection()
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
     log: LogSection = LogSection()
@@ -83,10 +90,24 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     network = settings.network
     tls = network.tls()
     address = Address(settings.worker.coordinator, Timeouts(network.peer_loss), tls)
-    return run_process(address, identity, lambda: make_trainer(loaded))
+    guard = make_guard(settings.privacy) if settings.worker.role == "trainer" else None
+    code = run_process(address, identity, lambda: make_trainer(loaded, guard))
+    if guard is not None:
+        log.info("privacy: %s", guard.account.describe())
+    return code
 
 
-def make_trainer(loaded: Loaded[WorkerSettings]) -> "Trainer":
+def make_guard(privacy: PrivacySection) -> "Guard | None":
+    """What stands between this worker's data and the coordinator, if it is wanted."""
+    if privacy.clip is None or privacy.noise_multiplier is None:
+        return None
+    from fedecado.client.privacy import Account, Guard, Noise
+
+    account = Account(privacy.delta, privacy.budget, privacy.record)
+    return Guard(Noise(privacy.clip, privacy.noise_multiplier), account)
+
+
+def make_trainer(loaded: Loaded[WorkerSettings], guard: "Guard | None" = None) -> "Trainer":
     """The user's task, on its device; call it on the thread that is to train."""
     try:
         from fedecado.client.task import Context, load_task
@@ -105,7 +126,7 @@ def make_trainer(loaded: Loaded[WorkerSettings]) -> "Trainer":
         sensitivity_every=training.sensitivity_every,
     )
     return Trainer(
-        load_task(settings.task.factory, context, settings.task.arguments), context, device, habits
+        load_task(settings.task.factory, context, settings.task.arguments), context, device, habits, guard
     )
 
 

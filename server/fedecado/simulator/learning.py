@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedecado.client.evaluation import scores
 from fedecado.client.flat import FlatModel
+from fedecado.client.privacy import Noise
 from fedecado.client.sensitivity import mean_curvature
 from fedecado.client.task import Context, Role, Task, load_task
 from fedecado.client.window import Assignment, Plan, run_window
@@ -21,9 +23,16 @@ class Learning:
     """One model shared by all clients of a task; only their data differ."""
 
     def __init__(
-        self, spec: str, arguments: Mapping[str, Any], clients: int, *, plan: Plan, probes: int = 4
+        self,
+        spec: str,
+        arguments: Mapping[str, Any],
+        clients: int,
+        *,
+        plan: Plan,
+        probes: int = 4,
+        noise: Noise | None = None,
     ) -> None:
-        self._plan, self._probes = plan, probes
+        self._plan, self._probes, self._noise = plan, probes, noise
 
         def make(index: int, role: Role) -> Task:
             return load_task(spec, Context(index, clients, plan.seed, role), arguments)
@@ -41,7 +50,9 @@ class Learning:
 
     def train(self, client: int, offer: Offer, profile: Profile) -> Result:
         task, given = self._tasks[client], offer.assignment
-        if client not in self._curvatures:
+        if self._noise is not None:
+            self._curvatures[client] = 0.0  # a worker with privacy keeps it to itself
+        elif client not in self._curvatures:
             self._flat.load(offer.state)
             self._curvatures[client] = mean_curvature(
                 task, self._flat, probes=self._probes, seed=self._plan.seed
@@ -54,13 +65,22 @@ class Learning:
             round_seed=offer.task,
         )
         return Result(
-            result.state,
+            self._released(client, offer, result.state),
             result.time,
             self._curvatures[client],
             result.steps,
             math.nan if result.loss_before is None else result.loss_before,
             math.nan if result.loss_after is None else result.loss_after,
         )
+
+    def _released(self, client: int, offer: Offer, end: Vector) -> Vector:
+        """What a worker with privacy would send; the noise is repeatable, for nothing here is secret."""
+        if self._noise is None:
+            return end
+        d, sent = self.layout.parameters, offer.state.copy()
+        chance = np.random.default_rng((self._plan.seed, client, offer.task))
+        sent[:d] = self._noise.add(offer.state[:d], end[:d], chance)
+        return sent
 
     def evaluate(self, state: Vector) -> dict[str, float]:
         self._flat.load(state)
