@@ -11,6 +11,7 @@ import torch
 from fedecado.client.device import pick_device
 from fedecado.client.evaluation import scores
 from fedecado.client.flat import FlatModel
+from fedecado.client.privacy import Guard
 from fedecado.client.sensitivity import mean_curvature
 from fedecado.client.task import Context, Task
 from fedecado.client.window import Assignment, Plan, run_window
@@ -38,10 +39,17 @@ class Habits:
 class Trainer:
     """Does what a coordinator asks, with the user's model and data. Used from one thread."""
 
-    def __init__(self, task: Task, context: Context, device: torch.device, habits: Habits) -> None:
+    def __init__(
+        self,
+        task: Task,
+        context: Context,
+        device: torch.device,
+        habits: Habits,
+        guard: Guard | None = None,
+    ) -> None:
         if context.role == "evaluator" and task.evaluate is None:
             raise TaskError("the task has no evaluate function; an evaluator needs one, see Task.evaluate")
-        self._task, self._habits = task, habits
+        self._task, self._habits, self._guard = task, habits, guard
         self._flat = FlatModel(task.model, device)
         self._trainings = 0
         self._profile = Profile(
@@ -49,7 +57,8 @@ class Trainer:
             initial=self._flat.state(),
             samples=task.samples,
             device=_describe(device),
-            curvature=self._first_curvature() if context.role == "trainer" else None,
+            # Like a loss, it tells of the data, and there is no noise on it.
+            curvature=self._first_curvature() if context.role == "trainer" and guard is None else None,
         )
 
     @property
@@ -57,7 +66,28 @@ class Trainer:
         return self._profile
 
     def run(self, work: Work, progress: Progress) -> Outcome:
-        return self._train(work, progress) if isinstance(work, Training) else self._measure(work)
+        if isinstance(work, Measuring):
+            return self._measure(work)
+        return self._train(work, progress) if self._guard is None else self._train_privately(work, progress)
+
+    def _train_privately(self, work: Training, progress: Progress) -> Trained:
+        """Only noised parameters and the steps taken leave this; errors of user code may quote data."""
+        guard = self._guard
+        assert guard is not None  # noqa: S101 - the caller looked
+        try:
+            trained = self._train(work, lambda done, total, _: progress(done, total, None))
+        except Exception:
+            if not work.stopped():
+                logger.exception("task %d failed; the coordinator is not told how", work.header.task_id)
+            raise TaskError("training failed; privacy is on, so only this worker's log says how") from None
+        parameters = self._flat.layout.parameters
+        return replace(
+            trained,
+            state=guard.release(work.state, trained.state, parameters),
+            loss_before=None,
+            loss_after=None,
+            curvature=None,
+        )
 
     def _train(self, work: Training, progress: Progress) -> Trained:
         began = time.perf_counter()
@@ -65,7 +95,7 @@ class Trainer:
         every = self._habits.sensitivity_every
         due = every > 0 and self._trainings > 0 and self._trainings % every == 0
         curvature = None
-        if given.refresh_curvature or due:
+        if (given.refresh_curvature or due) and self._guard is None:
             self._flat.load(work.state)
             curvature = self._curvature(given.task_id)
         result = run_window(

@@ -36,6 +36,7 @@ from fedecado.common.sections import (
     LogSection,
     NetworkSection,
     ObserveSection,
+    PrivacySection,
     RobustSection,
     RoundsSection,
     RunSection,
@@ -71,6 +72,7 @@ class UpSettings(Settings):
     algorithm: AlgorithmSection = AlgorithmSection()
     robust: RobustSection = RobustSection()
     training: TrainingSection = TrainingSection()
+    privacy: PrivacySection = PrivacySection()
     coordinator: CoordinatorSection = CoordinatorSection(bind="127.0.0.1:0")
     store: StoreSection = StoreSection()
     worker: WorkerSection = WorkerSection()
@@ -88,6 +90,8 @@ def run(loaded: Loaded[UpSettings], _: argparse.Namespace) -> int:
     settings = loaded.settings
     if settings.task.factory == QUADRATICS:
         raise ConfigError("quadratics are for fedecado simulate; give up another --task")
+    if settings.privacy.record is not None:
+        raise ConfigError("privacy.record belongs to one worker; leave it out where several are started")
     folder = settings.run.directory / settings.run.name
     names = list(dict.fromkeys([settings.run.algorithm, *settings.up.compare]))
     histories: dict[str, History] = {}

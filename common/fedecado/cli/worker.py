@@ -18,6 +18,7 @@ Examples:
 """
 
 import argparse
+import logging
 import platform
 import secrets
 import socket
@@ -31,6 +32,7 @@ from fedecado.common.sections import (
     JoinSection,
     LogSection,
     NetworkSection,
+    PrivacySection,
     RunSection,
     TaskSection,
     TraceSection,
@@ -43,8 +45,12 @@ from fedecado.common.timeouts import Timeouts
 if TYPE_CHECKING:
     from fedecado.client.credential import Credential
     from fedecado.client.observer import Observers
+    from fedecado.client.privacy import Guard
     from fedecado.client.trainer import Trainer
     from fedecado.client.work import Identity
+
+
+log = logging.getLogger(__name__)
 
 
 class WorkerSettings(Settings):
@@ -53,6 +59,7 @@ class WorkerSettings(Settings):
     run: RunSection = RunSection()
     task: TaskSection = TaskSection()
     training: TrainingSection = TrainingSection()
+    privacy: PrivacySection = PrivacySection()
     worker: WorkerSection = WorkerSection()
     network: NetworkSection = NetworkSection()
     join: JoinSection = JoinSection()
@@ -104,7 +111,11 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     folder = settings.worker.spool
     spool = None if folder is None else Spool(folder, identity.worker_id)
     around = Surroundings(_observers(settings, identity), spool, credential, network.health_bind)
-    return run_process(address, identity, lambda: make_trainer(loaded), around)
+    guard = make_guard(settings.privacy) if settings.worker.role == "trainer" else None
+    code = run_process(address, identity, lambda: make_trainer(loaded, guard), around)
+    if guard is not None:
+        log.info("privacy: %s", guard.account.describe())
+    return code
 
 
 def _observers(settings: WorkerSettings, identity: "Identity") -> "Observers":
@@ -141,7 +152,17 @@ def _join(settings: WorkerSettings, timeouts: Timeouts) -> "Credential | None":
     return join(door, section.folder, settings.worker.id or "", timeouts)
 
 
-def make_trainer(loaded: Loaded[WorkerSettings]) -> "Trainer":
+def make_guard(privacy: PrivacySection) -> "Guard | None":
+    """What stands between this worker's data and the coordinator, if it is wanted."""
+    if privacy.clip is None or privacy.noise_multiplier is None:
+        return None
+    from fedecado.client.privacy import Account, Guard, Noise
+
+    account = Account(privacy.delta, privacy.budget, privacy.record)
+    return Guard(Noise(privacy.clip, privacy.noise_multiplier), account)
+
+
+def make_trainer(loaded: Loaded[WorkerSettings], guard: "Guard | None" = None) -> "Trainer":
     """The user's task, on its device; call it on the thread that is to train."""
     try:
         from fedecado.client.task import Context, load_task
@@ -160,7 +181,7 @@ def make_trainer(loaded: Loaded[WorkerSettings]) -> "Trainer":
         sensitivity_every=training.sensitivity_every,
     )
     return Trainer(
-        load_task(settings.task.factory, context, settings.task.arguments), context, device, habits
+        load_task(settings.task.factory, context, settings.task.arguments), context, device, habits, guard
     )
 
 

@@ -256,6 +256,31 @@ class TrainingSection(Section):
     probes: int = Field(4, ge=1, description="Random probes per estimate of the curvature.")
 
 
+class PrivacySection(Section):
+    """Noise on what a worker sends; all or nothing: clip and noise_multiplier switch it on together."""
+
+    clip: float | None = Field(
+        None, gt=0, description="Longest displacement that is sent; longer ones are shortened."
+    )
+    noise_multiplier: float | None = Field(
+        None, gt=0, description="Standard deviation of the noise on every parameter, in units of clip."
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="The delta that epsilon is told for.")
+    budget: float | None = Field(
+        None, gt=0, description="Largest epsilon; tasks that would exceed it fail instead."
+    )
+    record: Path | None = Field(
+        None, description="File that keeps the account over restarts; none begins anew each time."
+    )
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> Self:
+        if (self.clip is None) != (self.noise_multiplier is None):
+            missing = "clip" if self.clip is None else "noise_multiplier"
+            raise ValueError(f"{missing} is missing; privacy needs clip and noise_multiplier, or neither")
+        return self
+
+
 class CoordinatorSection(Section):
     """The coordinator process."""
 
@@ -615,6 +640,7 @@ class Everything(Settings):
     algorithm: AlgorithmSection = AlgorithmSection()
     robust: RobustSection = RobustSection()
     training: TrainingSection = TrainingSection()
+    privacy: PrivacySection = PrivacySection()
     fleet: FleetSection = FleetSection()
     simulate: SimulateSection = SimulateSection()
     up: UpSection = UpSection()

@@ -8,6 +8,7 @@ from fedecado.common.sections import (
     QUADRATICS,
     AlgorithmSection,
     FleetSection,
+    PrivacySection,
     RobustSection,
     RoundsSection,
     RunSection,
@@ -39,6 +40,7 @@ class SimulateSettings(Settings):
     algorithm: AlgorithmSection = AlgorithmSection()
     robust: RobustSection = RobustSection()
     training: TrainingSection = TrainingSection()
+    privacy: PrivacySection = PrivacySection()
     fleet: FleetSection = FleetSection()
     simulate: SimulateSection = SimulateSection()
 
@@ -78,11 +80,13 @@ def make_workload(settings: SimulateSettings) -> Workload:
             )
         return Quadratics(clients, seed=seed, **settings.task.arguments)
     try:
+        from fedecado.client.privacy import Noise
         from fedecado.client.window import Plan
         from fedecado.simulator.learning import Learning
     except ModuleNotFoundError as error:
         raise ConfigError(f"this task needs {error.name}; install fedecado[client]") from error
     training = settings.training.model_dump(exclude={"device", "sensitivity_every", "probes"})
+    clip, multiplier = settings.privacy.clip, settings.privacy.noise_multiplier
     return Learning(
         settings.task.factory,
         settings.task.arguments,
@@ -90,6 +94,7 @@ def make_workload(settings: SimulateSettings) -> Workload:
         plan=Plan(seed=seed, loss_samples=settings.simulate.loss_samples, **training),
         # Curvature costs as much as several windows, and only the circuit asks for it.
         probes=settings.training.probes if settings.run.algorithm == "fedecado" else 0,
+        noise=None if clip is None or multiplier is None else Noise(clip, multiplier),
     )
 
 

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedecado.client.evaluation import scores
 from fedecado.client.flat import FlatModel
+from fedecado.client.privacy import Noise
 from fedecado.client.sensitivity import mean_curvature
 from fedecado.client.task import Context, Role, Task, load_task
 from fedecado.client.window import Assignment, Plan, run_window
@@ -24,9 +26,16 @@ class Learning:
     """
 
     def __init__(
-        self, spec: str, arguments: Mapping[str, Any], clients: int, *, plan: Plan, probes: int = 4
+        self,
+        spec: str,
+        arguments: Mapping[str, Any],
+        clients: int,
+        *,
+        plan: Plan,
+        probes: int = 4,
+        noise: Noise | None = None,
     ) -> None:
-        self._plan, self._probes = plan, probes
+        self._plan, self._probes, self._noise = plan, probes, noise
 
         def make(index: int, role: Role) -> Task:
             return load_task(spec, Context(index, clients, plan.seed, role), arguments)
@@ -52,7 +61,7 @@ class Learning:
             round_seed=offer.task,
         )
         return Result(
-            result.state,
+            self._released(client, offer, result.state),
             result.time,
             self._curvature(client),
             result.steps,
@@ -61,14 +70,23 @@ class Learning:
         )
 
     def _curvature(self, client: int) -> float:
-        if not self._probes:
-            return 0.0
+        if not self._probes or self._noise is not None:
+            return 0.0  # a worker with privacy keeps it to itself
         if client not in self._curvatures:
             self._flat.load(self._start)
             self._curvatures[client] = mean_curvature(
                 self._tasks[client], self._flat, probes=self._probes, seed=self._plan.seed
             )
         return self._curvatures[client]
+
+    def _released(self, client: int, offer: Offer, end: Vector) -> Vector:
+        """What a worker with privacy would send; the noise is repeatable, for nothing here is secret."""
+        if self._noise is None:
+            return end
+        d, sent = self.layout.parameters, offer.state.copy()
+        chance = np.random.default_rng((self._plan.seed, client, offer.task))
+        sent[:d] = self._noise.add(offer.state[:d], end[:d], chance)
+        return sent
 
     def evaluate(self, state: Vector) -> dict[str, float]:
         self._flat.load(state)
