@@ -1,6 +1,7 @@
 """Podman with storage, settings and a network of its own, so that nothing is left on the machine."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -59,6 +60,15 @@ class Podman:
     def show(self, *arguments: str, seconds: float) -> None:
         """Run with the output left to the terminal: builds take minutes, and tell how far they are."""
         subprocess.run([*self._command(), *arguments], env=self._environment(), timeout=seconds, check=True)
+
+    def wrapper(self) -> str:
+        """A program that is this podman, for tools that call it themselves."""
+        script = self.folder / "podman"
+        config = self.folder / "containers.conf"
+        words = shlex.join(["env", f"CONTAINERS_CONF={config}", *self._command()])
+        script.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+        return str(script)
 
     def cleanup(self) -> None:
         self.run("rm", "--all", "--force", "--time", "1", check=False)

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,10 +35,14 @@ SECRETS = {
 
 @dataclass(frozen=True)
 class Rendered:
-    """One variant: its text, and its objects in Python."""
+    """One variant: its text, made when it is first wanted, and its objects in Python."""
 
     name: str
-    text: str
+
+    @cached_property
+    def text(self) -> str:
+        with tempfile.TemporaryDirectory() as scratch:
+            return _render(self.name, Path(scratch))
 
     @cached_property
     def objects(self) -> list[Object]:
@@ -63,11 +68,10 @@ def kubectl() -> str | None:
     return str(beside) if beside.is_file() else shutil.which("kubectl")
 
 
-def render(variant: str, scratch: Path) -> Rendered:
+def _render(variant: str, scratch: Path) -> str:
     """Kustomize takes no component from outside of an overlay's tree, so the tree is copied and added to."""
     tree = scratch / "deploy"
-    if not tree.exists():
-        shutil.copytree(DEPLOY, tree)
+    shutil.copytree(DEPLOY, tree)
     folder = tree / variant
     if variant.startswith("with/"):
         chosen = COMPONENTS if variant == "with/all" else [folder.name]
@@ -81,7 +85,10 @@ def render(variant: str, scratch: Path) -> Rendered:
     )
     assert done.returncode == 0, f"{variant}: {done.stderr}"
     assert not done.stderr, f"{variant}: {done.stderr}"
-    return Rendered(variant, done.stdout)
+    return done.stdout
+
+
+ALL = [Rendered(name) for name in VARIANTS]
 
 
 def matches(selector: Object, labels: dict[str, str]) -> bool:

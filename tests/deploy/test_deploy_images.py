@@ -5,6 +5,8 @@ FEDECADO_IMAGES=1 builds in a temporary folder. A path instead of the 1 is kept,
 
 import json
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from building import build, make_base
 from podman import NETWORK, Podman, why_not
+from rendering import DEPLOY, ROOT
 
 from fedecado.common.certificates import issue, make_authority
 
@@ -20,7 +23,7 @@ ASKED = os.environ.get("FEDECADO_IMAGES", "")
 USER = 10001
 # As an operator would run them: nothing may be written but what is said here.
 LOCKED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "all", "--security-opt", "no-new-privileges")  # noqa: S108
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 pytestmark = [
     pytest.mark.skipif(not ASKED, reason="building images takes minutes; make test-images does it"),
@@ -70,7 +73,8 @@ def started(podman: Podman) -> Iterator[Any]:
     yield start
     for name in names:
         print(f"--- {name}", podman.run("logs", name, check=False).stderr, sep="\n")
-    podman.run("rm", "--force", "--volumes", "--time", "1", *names, check=False)
+    podman.run("rm", "--force", "--ignore", "--time", "1", *names)
+    podman.run("volume", "prune", "--force")
 
 
 def inside(podman: Podman, image: str, *command: str) -> str:
@@ -91,6 +95,12 @@ def until_healthy(podman: Podman, name: str) -> None:
     while podman.run("healthcheck", "run", name, check=False).returncode != 0:
         assert time.monotonic() < deadline, podman.run("logs", name).stderr
         time.sleep(0.2)
+
+
+def give_to_user(folder: Path) -> None:
+    """Keys are readable for their owner alone, who is another one in the containers."""
+    for file in folder.glob("*.*"):
+        os.chown(file, USER, USER)
 
 
 def test_processes_are_not_root(podman: Podman, image: str) -> None:
@@ -122,11 +132,12 @@ def test_the_coordinator_has_no_torch_and_is_small(podman: Podman, coordinator: 
 
 
 def test_images_say_what_they_are(podman: Podman, image: str) -> None:
-    config = inspect(podman, "image", image)["Config"]
+    found = inspect(podman, "image", image)
+    config = found["Config"]
     assert config["Labels"]["org.opencontainers.image.title"] == "fedecado"
     assert config["Entrypoint"] == ["fedecado"], "and no shell before it"
     assert config["StopSignal"] == "SIGTERM"
-    assert config["Healthcheck"]["Test"] == ["CMD", "fedecado", "doctor", "--probe"]
+    assert found["Healthcheck"]["Test"] == ["CMD", "fedecado", "doctor", "--probe"]
 
 
 def test_two_containers_complete_rounds_over_mutual_tls_and_the_model_stays(
@@ -136,10 +147,10 @@ def test_two_containers_complete_rounds_over_mutual_tls_and_the_model_stays(
     issue(tmp_path, "coordinator", hosts=["coordinator"])
     issue(tmp_path, "worker-0")
 
+    give_to_user(tmp_path)
+
     def tls(name: str) -> tuple[str, ...]:
         parts = {"CA": "ca.pem", "CERTIFICATE": f"{name}.pem", "KEY": f"{name}.key"}
-        for file in parts.values():
-            os.chown(tmp_path / file, USER, USER)
         mounts = [("--volume", f"{tmp_path / file}:/etc/fedecado/{file}:ro") for file in parts.values()]
         env = [("--env", f"FEDECADO_NETWORK__TLS_{k}=/etc/fedecado/{file}") for k, file in parts.items()]
         return tuple(word for pair in (*mounts, *env) for word in pair)
@@ -165,8 +176,6 @@ def test_two_containers_complete_rounds_over_mutual_tls_and_the_model_stays(
     )
     metadata = json.loads(podman.run(*listing).stdout)
     assert metadata["metadata"]["version"] == "3"
-    podman.run("rm", "--force", "coordinator")
-    podman.run("volume", "rm", "fedecado-test-runs")
 
 
 def test_the_process_is_number_one_and_ends_well_when_told_to(
@@ -185,3 +194,47 @@ def test_the_process_is_number_one_and_ends_well_when_told_to(
         podman.run("stop", "--time", "100", name, seconds=150)
         print(f"{name} stopped in {time.monotonic() - began:.1f} s")
         assert inspect(podman, "container", name)["State"]["ExitCode"] == 0, "137 would be a kill"
+
+
+@pytest.fixture
+def composed(podman: Podman, coordinator: str, worker: str, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """podman-compose on the compose file, with certificates, two rounds, and a port that is surely free."""
+    tool = shutil.which("podman-compose", path=f"{ROOT / '.venv-deploy' / 'bin'}:{os.environ['PATH']}")
+    if tool is None:
+        pytest.skip("podman-compose is not installed; make lint-deploy brings it")
+    folder = tmp_path / "deploy"
+    (folder / "base").mkdir(parents=True)
+    text = (DEPLOY / "compose.yaml").read_text("utf-8")
+    (folder / "compose.yaml").write_text(text.replace('"50051:50051"', '"127.0.0.1::50051"'), "utf-8")
+    settings = (DEPLOY / "base" / "fedecado.toml").read_text("utf-8")
+    for long, short in (("max_rounds = 100", "max_rounds = 2"), ("min_clients = 2", "min_clients = 1")):
+        assert long in settings
+        settings = settings.replace(long, short)
+    (folder / "base" / "fedecado.toml").write_text(settings, "utf-8")
+    make_authority(folder / "certs")
+    issue(folder / "certs", "coordinator", hosts=["coordinator"])
+    issue(folder / "certs", "worker-0")
+    give_to_user(folder / "certs")
+    for image in (coordinator, worker):
+        podman.run("tag", image, image.replace(":test", ":0.1.0"))
+    chosen = ("--profile", "coordinator", "--profile", "worker")
+    command = (tool, "--podman-path", podman.wrapper(), "--file", str(folder / "compose.yaml"), *chosen)
+    yield command
+    subprocess.run([*command, "down", "--volumes"], timeout=120, check=False)
+
+
+def test_the_compose_file_brings_up_a_federation_that_trains(
+    podman: Podman, composed: tuple[str, ...]
+) -> None:
+    subprocess.run([*composed, "up", "--detach", "--no-build"], timeout=300, check=True)
+    names = podman.run("ps", "--all", "--format", "{{.Names}}").stdout.split()
+    (trained,) = [name for name in names if "worker" in name]
+    (serving,) = [name for name in names if "coordinator" in name]
+    # It ends with the run; the coordinator goes on serving the model.
+    code = podman.run("wait", trained, seconds=300).stdout.strip()
+    print(podman.run("logs", trained).stderr)
+    assert code == "0"
+    until_healthy(podman, serving)
+    looking = ("fedecado", "model", "inspect", "/var/lib/fedecado/study/last.safetensors", "--json")
+    metadata = json.loads(podman.run("exec", serving, *looking).stdout)
+    assert metadata["metadata"]["version"] == "2"

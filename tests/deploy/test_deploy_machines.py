@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,8 @@ def test_fedecado_accepts_what_the_compose_file_says() -> None:
 def tls_paths(read: Any) -> list[Path]:
     tls = read.network.tls()
     return [tls.ca, tls.certificate, tls.key]
+
+
+def test_runs_are_kept_where_every_deployment_expects_them() -> None:
+    for file in DEPLOY.rglob("fedecado.toml"):
+        assert tomllib.loads(file.read_text("utf-8"))["run"]["directory"] == "/var/lib/fedecado"

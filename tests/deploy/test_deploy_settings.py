@@ -4,8 +4,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
-from rendering import DEPLOY, ROOT, SECRETS, Rendered, ports_of, variables
+from rendering import ALL, DEPLOY, ROOT, SECRETS, Rendered, ports_of, variables
 
 from fedecado.cli.coordinator import CoordinatorSettings
 from fedecado.cli.main import COMMANDS
@@ -16,6 +17,8 @@ from fedecado.common.tls import is_loopback
 
 # Built elsewhere; to be removed when the command is there.
 FUTURE_COMMANDS = {"loadtest"}
+
+pytestmark = pytest.mark.parametrize("rendered", ALL, ids=lambda found: found.name)
 
 
 def test_tls_files_of_the_settings_are_mounted(rendered: Rendered) -> None:
@@ -126,8 +129,3 @@ def test_all_is_in_one_namespace(rendered: Rendered) -> None:
     (namespace,) = rendered.of("Namespace")
     scattered = [found for found in rendered.objects if found["kind"] not in ("Namespace", "PriorityClass")]
     assert {found["metadata"].get("namespace") for found in scattered} == {namespace["metadata"]["name"]}
-
-
-def test_the_settings_of_the_base_are_whole() -> None:
-    for file in DEPLOY.rglob("fedecado.toml"):
-        assert tomllib.loads(file.read_text("utf-8"))["run"]["directory"] == "/var/lib/fedecado"

@@ -3,7 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from rendering import SECRETS, USER, WORKLOADS, Object, Rendered, matches, pods, ports_of, variables
+import pytest
+from rendering import ALL, SECRETS, USER, WORKLOADS, Object, Rendered, matches, pods, ports_of, variables
+
+pytestmark = pytest.mark.parametrize("rendered", ALL, ids=lambda found: found.name)
 
 
 def test_selectors_find_their_own_pods(rendered: Rendered) -> None:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rendering import DEPLOY, VARIANTS, render
+from rendering import ALL, DEPLOY
 
 # The oldest release whose StatefulSets label pods with their ordinal, and the newest that the package knows.
 VERSIONS = ("1.28", "")
@@ -18,9 +18,9 @@ def main(tools: Path) -> int:
     failed = [not run(tools / "hadolint", DEPLOY / "Dockerfile")]
     with tempfile.TemporaryDirectory() as scratch:
         files = []
-        for variant in VARIANTS:
-            file = Path(scratch) / f"{variant.replace('/', '-')}.yaml"
-            file.write_text(render(variant, Path(scratch)).text, encoding="utf-8")
+        for rendered in ALL:
+            file = Path(scratch) / f"{rendered.name.replace('/', '-')}.yaml"
+            file.write_text(rendered.text, encoding="utf-8")
             files.append(file)
         for version in VERSIONS:
             chosen = ("-k", version) if version else ()

@@ -19,7 +19,7 @@ from fedecado.common.sections import Everything
 from fedecado.common.settings import load
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(page for folder in (ROOT, ROOT / "docs", ROOT / "deploy") for page in folder.glob("*.md"))
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
