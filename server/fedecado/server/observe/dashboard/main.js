@@ -103,7 +103,7 @@ function facts() {
     "last round": last ? span(last.seconds) : "–",
     workers: live ? `${run.connected} of ${run.enrolled}` : number(run.enrolled),
     updates: run.refused ? `${run.accepted}, ${run.refused} refused` : number(run.accepted),
-    ...(live ? { "sent, received": `${bytes(run.bytes_sent)}, ${bytes(run.bytes_received)}` } : {}),
+    ...(live ? { sent: bytes(run.bytes_sent), received: bytes(run.bytes_received) } : {}),
     ...(live && run.phase !== "finished" ? { running: span(state.elapsed()) } : {}),
   };
   const list = element("facts");
