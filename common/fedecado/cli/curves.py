@@ -89,4 +89,4 @@ def bar(value: float, longest: float, width: int = 8) -> str:
     if not (0 < value < math.inf and 0 < longest < math.inf):
         return ""
     eighths = max(1, round(8 * width * min(1.0, value / longest)))
-    return "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

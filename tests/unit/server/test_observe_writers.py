@@ -51,7 +51,7 @@ def test_tensorboard_finds_every_round_and_measurement(tmp_path: Path) -> None:
     assert found["circuit/imbalance"] == [(1, 1.0), (2, 1.0)]
     assert found["solver/flow_max"] == [(1, 0.75), (2, 0.75)]
     assert found["clients/loss_after"] == [(1, 0.5)], "NaN is no point of a curve"
-    assert found["solver/truncation_error"] == [(1, pytest.approx(0.03)), (2, pytest.approx(0.03))]
+    assert [value for _, value in found["solver/truncation_error"]] == pytest.approx([0.03, 0.03])
     assert len(files) == 2
 
 
