@@ -3,7 +3,13 @@
 from typing import Any, Protocol
 
 from fedecado.common.layout import Layout
-from fedecado.common.sections import AlgorithmSection, RoundsSection, RunSection, SolverSection
+from fedecado.common.sections import (
+    AlgorithmSection,
+    RoundsSection,
+    RunSection,
+    SolverSection,
+    TrainingSection,
+)
 from fedecado.server.algorithms import Algorithm, Options, make_algorithm
 from fedecado.server.rounds import Rules, Target
 from fedecado.server.store import Recipe
@@ -36,6 +42,13 @@ def algorithm(run: RunSection, knobs: AlgorithmSection, solver: SolverSection) -
         mu=knobs.mu,
         server_rate=knobs.server_rate,
     )
+
+
+def one_tolerance(solver: SolverSection, training: TrainingSection) -> SolverSection:
+    """The solver with the clients' tolerance, where they have one: the same errors on both sides."""
+    if training.tolerance is None:
+        return solver
+    return solver.model_copy(update={"tolerance": training.tolerance})
 
 
 class Configured(Protocol):

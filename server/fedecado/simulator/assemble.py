@@ -52,7 +52,9 @@ def make_simulation(
     rules = configure.rules(settings.rounds, settings.run.seed)
     # All clients are here from the start, so the first round does not begin with the first of them.
     engine = Engine(replace(rules, min_clients=settings.fleet.clients))
-    algorithm = configure.algorithm(settings.run, settings.algorithm, settings.solver)
+    algorithm = configure.algorithm(
+        settings.run, settings.algorithm, configure.one_tolerance(settings.solver, settings.training)
+    )
     replay = settings.simulate.replay
     return Simulation(
         Federation(engine, algorithm, workload.layout, workload.initial()),
