@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, final, get_args
 
 import numpy as np
@@ -23,6 +24,7 @@ from torch import Tensor
 from fedecado.client.device import isolated_rng
 from fedecado.client.evaluation import mean_loss
 from fedecado.client.flat import FlatModel
+from fedecado.client.steps import Adaptive, Scheduled, Steps
 from fedecado.client.task import Task
 from fedecado.common.errors import ConfigError, TaskError
 from fedecado.common.layout import Vector
@@ -43,8 +45,9 @@ class Plan:
     """How a client trains; every client may choose its own.
 
     `schedule` runs over the steps of each window: "cosine" falls from `rate` towards 0, "step" divides
-    it by 10 at half and again at three quarters. `loss_samples` bounds the samples whose loss is measured
-    before and after a window; 0 turns that off.
+    it by 10 at half and again at three quarters. With a `tolerance` the steps follow from the error they
+    make, and `rate` is only where the search for them begins. `loss_samples` bounds the samples whose loss
+    is measured before and after a window; 0 turns that off.
     """
 
     rate: float
@@ -57,6 +60,7 @@ class Plan:
     seed: int = 0
     precision: Precision = "full"
     loss_samples: int = 256
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         positive, natural = "a positive, finite number", "an integer of at least 1"
@@ -71,6 +75,7 @@ class Plan:
             ("seed", self.seed >= 0, "0 or more"),
             ("precision", self.precision in get_args(Precision), f"one of {get_args(Precision)}"),
             ("loss_samples", self.loss_samples >= 0, "0 or more"),
+            ("tolerance", self.tolerance is None or 0 < self.tolerance < math.inf, f"None or {positive}"),
         ):
             if not fine:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be {rule}")
@@ -152,19 +157,18 @@ def run_window(
         raise ConfigError(f"round_seed is {round_seed}; it must be 0 or more")
     shuffle_seed, noise_seed = np.random.SeedSequence((plan.seed, round_seed)).generate_state(2).tolist()
     flat.load(assignment.start)
-    rates = plan.rates(plan.epochs * len(plan.batches(task.samples)))
-    descent = _Descent(flat, assignment, plan, rates)
+    descent = _Descent(flat, assignment, plan, plan.epochs * len(plan.batches(task.samples)))
     with isolated_rng(flat.device, noise_seed):
         before = _measure(task, flat, plan)
         with flat.mode(training=True):
             state = descent.run(task, _batches(task, plan, flat.device, shuffle_seed), cancelled, progress)
         after = _measure(task, flat, plan)
     if not all(loss is None or math.isfinite(loss) for loss in (before, after)):
-        raise descent.diverged(len(rates) - 1, f"the loss went from {before} to {after}")
+        raise descent.diverged(len(descent.etas) - 1, f"the loss went from {before} to {after}")
     return WindowResult(
         state=state,
-        time=math.fsum(rates) / assignment.weight,
-        steps=len(rates),
+        time=math.fsum(descent.etas) / assignment.weight,
+        steps=len(descent.etas),
         samples_seen=plan.epochs * task.samples,
         loss_before=before,
         loss_after=after,
@@ -175,8 +179,12 @@ def run_window(
 class _Descent:
     """The steps of one window on the flat vectors, with the scratch memory they need."""
 
-    def __init__(self, flat: FlatModel, assignment: Assignment, plan: Plan, rates: list[float]) -> None:
-        self._flat, self._assignment, self._plan, self._rates = flat, assignment, plan, rates
+    def __init__(self, flat: FlatModel, assignment: Assignment, plan: Plan, total: int) -> None:
+        self._flat, self._assignment, self._plan, self._total = flat, assignment, plan, total
+        self._lengths: Steps = (
+            Scheduled(plan.rates(total)) if plan.tolerance is None else Adaptive(plan.tolerance, plan.rate)
+        )
+        self.etas: list[float] = []
         drift = assignment.drift
         self._minus_b = None if drift is None else flat.vector(drift, "drift").neg_()
         self._x_start = flat.values.clone() if assignment.pull else None
@@ -184,7 +192,6 @@ class _Descent:
         self._autocast = _autocast(flat, plan)
         self._losses: list[Tensor] = []  # of the steps since the last check
         self._recent: float | None = None  # mean of the steps before it
-        self._steps = 0
 
     def run(
         self,
@@ -194,23 +201,35 @@ class _Descent:
         progress: Callable[[int, int, float | None], None],
     ) -> Vector:
         """Make all steps; the final state is finite and the model intact, or this raises."""
-        for k, (eta, batch) in enumerate(zip(self._rates, batches, strict=True)):
+        for k, batch in enumerate(batches):
             if cancelled():
-                raise Cancelled(f"cancelled at step {k} of {len(self._rates)}")
-            self._differentiate(task, batch, k)
-            self._advance(eta)
+                raise Cancelled(f"cancelled at step {k} of {self._total}")
+            self._losses.append(self._differentiate(task, batch, k))
+            self.etas.append(self._lengths.next(partial(self._probe, task, batch)))
+            self._advance(self.etas[-1])
             if k % _CHECK_EVERY == _CHECK_EVERY - 1:
                 self._check_losses()
-            progress(k + 1, len(self._rates), self._recent)
+            progress(k + 1, self._total, self._recent)
         self._check_losses()
         self._flat.check()
         state = self._flat.state()
         if not np.isfinite(state).all():
-            raise self.diverged(len(self._rates) - 1, "the model's state is not finite")
+            raise self.diverged(len(self.etas) - 1, "the model's state is not finite")
         return state
 
-    def _differentiate(self, task: Task, batch: Any, k: int) -> None:
-        """Leave grad f(x) - b in the model's gradients."""
+    def _probe(self, task: Task, batch: Any, eta: float) -> tuple[float, float]:
+        """RMS of how the gradient changes over a step of `eta`, and of the gradient; nothing is moved."""
+        flat = self._flat
+        x, g = flat.values.clone(), flat.grads.clone()
+        flat.values.add_(g, alpha=-eta)
+        self._differentiate(task, batch, len(self.etas))
+        change = float((flat.grads - g).square_().mean().sqrt())
+        flat.values.copy_(x)
+        flat.grads.copy_(g)
+        return change, float(g.square_().mean().sqrt())
+
+    def _differentiate(self, task: Task, batch: Any, k: int) -> Tensor:
+        """Leave grad f(x) - b in the model's gradients; the loss comes back."""
         flat = self._flat
         # The backward pass adds to what is there, so starting from -b saves a vector operation.
         if self._minus_b is None:
@@ -223,23 +242,22 @@ class _Descent:
             torch.autograd.backward(loss)
         except Exception as error:
             raise TaskError(f"the backward pass failed at step {k}: {error}") from error
-        self._losses.append(loss.detach())
-        self._steps += 1
         if k == 0:
             flat.check()
+        return loss.detach()
 
     def diverged(self, step: int, what: str) -> TaskError:
         given = self._assignment
         if not np.isfinite(given.start).all() or not (given.drift is None or np.isfinite(given.drift).all()):
             return TaskError(f"{what} at step {step}: the state or drift it was given is not finite already")
         return TaskError(
-            f"{what} at step {step} with learning rate {self._rates[step]:g} and clip {self._plan.clip}; "
+            f"{what} at step {step} with learning rate {self.etas[step]:g} and clip {self._plan.clip}; "
             "lower the learning rate or clip"
         )
 
     def _check_losses(self) -> None:
         recent = torch.stack(self._losses).tolist() if self._losses else []
-        for k, loss in enumerate(recent, start=self._steps - len(recent)):
+        for k, loss in enumerate(recent, start=len(self.etas) - len(recent)):
             if not math.isfinite(loss):
                 raise self.diverged(k, f"the loss is {loss}")
         if recent:

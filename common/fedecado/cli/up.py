@@ -50,6 +50,7 @@ from fedecado.common.sections import (
 )
 from fedecado.common.settings import Loaded, Settings
 from fedecado.common.timeouts import Timeouts
+from fedecado.server import configure
 from fedecado.server.store import has_run, set_aside
 from fedecado.simulator.fleet import Profile, draw_fleet
 from fedecado.simulator.history import History
@@ -194,6 +195,9 @@ def _coordinator(common: list[str], folder: Path, settings: UpSettings) -> list[
         # Everyone is waited for, so that runs with other algorithms see the same draws.
         "--rounds-min-clients",
         str(max(settings.rounds.min_clients, settings.fleet.clients)),
+        # Where workers choose their steps by a tolerance, the centre does by the same one.
+        "--solver-tolerance",
+        repr(configure.one_tolerance(settings.solver, settings.training).tolerance),
         # It stays until its rounds have been read.
         "--linger",
         "none",

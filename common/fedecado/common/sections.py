@@ -241,6 +241,12 @@ class TrainingSection(Section):
 
     rate: float = Field(0.05, gt=0, description="Learning rate η.")
     schedule: Literal["constant", "cosine", "step"] = Field("constant", description="How the rate changes.")
+    tolerance: float | None = Field(
+        None,
+        gt=0,
+        description="Adaptive steps: the local error each may make, instead of rate and schedule.",
+        json_schema_extra={"flag": "--tolerance"},
+    )
     epochs: int = Field(1, ge=1, description="Passes over the local data per update.")
     batch_size: int = Field(32, ge=1, description="Samples per step.")
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the local steps.")

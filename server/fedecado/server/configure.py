@@ -10,6 +10,7 @@ from fedecado.common.sections import (
     RunSection,
     SolverSection,
     StoreSection,
+    TrainingSection,
 )
 from fedecado.server.algorithms import Algorithm, Options, Robust, make_algorithm
 from fedecado.server.rounds import Rules, Target
@@ -44,6 +45,13 @@ def retention(store: StoreSection) -> Retention:
         inputs=store.record,
         inputs_bytes=int(store.record_gigabytes * 1e9),
     )
+
+
+def one_tolerance(solver: SolverSection, training: TrainingSection) -> SolverSection:
+    """The solver with the clients' tolerance, where they have one: the same errors on both sides."""
+    if training.tolerance is None:
+        return solver
+    return solver.model_copy(update={"tolerance": training.tolerance})
 
 
 class Configured(Protocol):

@@ -56,7 +56,8 @@ def make_simulation(
     rules = configure.rules(settings.rounds, settings.run.seed)
     # All clients are here from the start, so the first round does not begin with the first of them.
     engine = Engine(replace(rules, min_clients=settings.fleet.clients))
-    algorithm = configure.algorithm(settings)
+    solver = configure.one_tolerance(settings.solver, settings.training)
+    algorithm = configure.algorithm(settings.model_copy(update={"solver": solver}))
     replay = settings.simulate.replay
     return Simulation(
         Federation(engine, algorithm, workload.layout, workload.initial()),
