@@ -7,7 +7,6 @@ database's own transaction. Vectors that become durable together share one file 
 import itertools
 import mmap
 import os
-import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from fedecado.common.checksum import crc32
 from fedecado.common.errors import StoreError
 from fedecado.common.layout import Vector
 from fedecado.server.store.faults import point
@@ -98,7 +98,7 @@ class Vault:
     def inlined(self, vector: Vector) -> Place:
         """The place of a vector inside the database."""
         data = bytes(_raw(vector))
-        return Place(_code(vector), len(data), zlib.crc32(data), inline=data)
+        return Place(_code(vector), len(data), crc32(data), inline=data)
 
     def map(self, place: Place) -> Vector:
         """The vector, read-only; a file's pages come into memory as they are touched, and may leave it."""
@@ -123,7 +123,7 @@ class Vault:
 
     def verify(self, place: Place) -> None:
         """Raise unless the vector is there and has its checksum."""
-        found = zlib.crc32(_raw(self.map(place)))
+        found = crc32(_raw(self.map(place)))
         if found != place.crc:
             where = "a vector in the database" if place.file is None else str(self._path(place))
             raise StoreError(
@@ -209,7 +209,7 @@ def _pour(descriptor: int, data: memoryview) -> int:
     crc = 0
     for start in range(0, len(data), _PIECE):
         piece = data[start : start + _PIECE]
-        crc = zlib.crc32(piece, crc)
+        crc = crc32(piece, crc)
         while piece:
             piece = piece[os.write(descriptor, piece) :]
     return crc
