@@ -17,6 +17,7 @@ import argparse
 import asyncio
 from functools import partial
 
+from fedecado.common.allocator import keep_chunk_buffers
 from fedecado.common.errors import ConfigError
 from fedecado.common.logs import setup_logging
 from fedecado.common.sections import (
@@ -52,6 +53,7 @@ SETTINGS = CoordinatorSettings
 
 def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
     settings = loaded.settings
+    keep_chunk_buffers()
     setup_logging(settings.log.level, json=settings.log.format == "json")
     try:
         import uvloop
