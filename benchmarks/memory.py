@@ -1,4 +1,4 @@
-"""A coordinator's memory over 10,000 rounds of 100 workers, of whom some leave and others come all the time."""
+"""A coordinator's memory over 10,000 rounds of 100 workers, of whom some leave and come back all the time."""
 
 import os
 
@@ -28,7 +28,8 @@ def run(quick: bool) -> None:
                 print(f"round {at[-1]:,}: {resident[-1] / 2**20:.1f} MiB", flush=True)
     slope, noise = _slope(np.asarray(at), np.asarray(resident))
     print(
-        f"memory: {resident[-1] / 2**20:.1f} MiB after {rounds:,} rounds, at most {max(resident) / 2**20:.1f}; "
+        f"memory: {resident[-1] / 2**20:.1f} MiB after {rounds:,} rounds, "
+        f"{max(resident) / 2**20:.1f} at most; "
         f"in the second half {slope:+.0f} bytes a round, give or take {noise:.0f}"
     )
     facts = {"workers": WORKERS, "parameters": PARAMETERS, "page": os.sysconf("SC_PAGE_SIZE")}

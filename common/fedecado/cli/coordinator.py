@@ -19,6 +19,7 @@ import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fedecado.common.allocator import keep_chunk_buffers
 from fedecado.common.errors import ConfigError
 from fedecado.common.logs import identify, setup_logging
 from fedecado.common.sections import (
@@ -69,6 +70,7 @@ SETTINGS = CoordinatorSettings
 
 def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
     settings = loaded.settings
+    keep_chunk_buffers()
     setup_logging(settings.log.level, json=settings.log.format == "json")
     identify(run=settings.run.name)
     try:

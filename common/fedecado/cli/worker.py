@@ -25,6 +25,7 @@ import socket
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from fedecado.common.allocator import keep_chunk_buffers
 from fedecado.common.errors import ConfigError
 from fedecado.common.logs import identify, setup_logging
 from fedecado.common.sections import (
@@ -89,6 +90,7 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     from fedecado.client.work import Identity
 
     settings = loaded.settings
+    keep_chunk_buffers()
     setup_logging(settings.log.level, json=settings.log.format == "json")
     if settings.task.factory == QUADRATICS:
         raise ConfigError("quadratics are for fedecado simulate; give a worker another --task")

@@ -10,7 +10,7 @@ from typing import Final
 
 KEPT: Final = 8 << 20
 """Buffers up to this size come from memory that is kept: a chunk, its message, and room to spare."""
-SPARE: Final = 64 << 20
+SPARE: Final = 512 << 20
 """Free memory at the end of the heap before any of it is given back."""
 
 # Numbers of <malloc.h>.

@@ -160,3 +160,13 @@ def test_results_too_large_for_a_later_round_are_refused() -> None:
     case.ends[1] *= np.float32(5e18)
     with pytest.raises(NonFiniteError, match=r"range of float32.*state is unchanged"):
         case.reduced(options).require_room(np.zeros(3))
+
+
+@pytest.mark.parametrize("absent", ["held", "ignored"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-5)])
+def test_solvers_agree_where_there_are_more_clients_than_parameters(
+    dtype: npt.DTypeLike, tolerance: float, absent: Any
+) -> None:
+    case = Round(12, 3, dtype, older=5)
+    assert case.reduced(Options(absent=absent)).basis.slots == 3
+    assert_agree(case, Options(absent=absent), tolerance)

@@ -13,6 +13,7 @@ import numpy as np
 from fedecado.common.errors import ConfigError, NonFiniteError
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Plain, Report
+from fedecado.server.numerics.basis import squared_length
 from fedecado.server.numerics.circuit import Floats
 
 Moments = tuple[Vector, ...]
@@ -72,7 +73,7 @@ class Averaging(Plain):
 def move_centre(central: Vector, moved: Vector, gathered: Gather) -> tuple[Vector, Report]:
     """The centre after a displacement, and what to report of it."""
     T = float(gathered.times().max())
-    rms = float(np.sqrt(np.mean(np.square(moved, dtype=np.float64))))
+    rms = math.sqrt(squared_length(moved) / len(moved))
     if not np.isfinite(rms):
         raise NonFiniteError("the central step left floating-point range; the state is unchanged")
     report = Report(updates=len(gathered), time=T, rate=rms / T, details={"central_change": rms})

@@ -7,7 +7,7 @@ one array; results are coefficients over them. The long vectors are touched when
 inner products) and when a result is formed, never in between.
 
 Rows keep the dtype of the model; inner products are formed in blocks and summed in float64, so in
-float32 a norm is good to about 1e-4 of the largest row.
+float32 a norm is good to about 1e-4 of the largest row. Those of very long rows are taken on a `sample`.
 """
 
 import math
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from fedecado.common.errors import LayoutError, NonFiniteError
 from fedecado.common.layout import Vector
+from fedecado.server.numerics import sample
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import BLOCK, blocks, over_columns
 from fedecado.server.numerics.workspace import Workspace
@@ -41,12 +42,22 @@ class Basis:
         self.size, self.dtype = size, np.dtype(dtype)
         self._workspace = workspace or Workspace()
         # Room for F and some offsets: rows never touched cost no memory, growing copies all of them.
-        self._store = self._workspace.take(capacity + 1 + min(capacity, 4), size, self.dtype)
+        # The sample of a row stands behind it.
+        self._width = size + (sample.width(size) if gram else 0)
+        self._store = self._workspace.take(capacity + 1 + min(capacity, 4), self._width, self.dtype)
         self._squares: list[float] = []
         self._offset_slots: dict[int, int] = {}
-        self.gram: Floats | None = np.empty((0, 0)) if gram else None
+        self._gram: Floats | None = np.empty((0, 0)) if gram else None
         self.total_slot: int | None = None
         self.move_slots: list[int] = []
+
+    @classmethod
+    def unit(cls, size: int, dtype: npt.DTypeLike) -> "Basis":
+        """The unit vectors: coefficients over them are vectors themselves."""
+        basis = cls(size, dtype, capacity=size, gram=True)
+        basis._store[:size] = np.eye(size)
+        basis._squares, basis._gram = [1.0] * size, np.eye(size)
+        return basis
 
     @property
     def slots(self) -> int:
@@ -56,7 +67,12 @@ class Basis:
     @property
     def rows(self) -> Vector:
         """All rows, by slot."""
-        return self._store[: self.slots]
+        return self._store[: self.slots, : self.size]
+
+    @property
+    def gram(self) -> Floats | None:
+        """Inner products of all rows, if they are taken."""
+        return None if self._gram is None else self._gram[: self.slots, : self.slots]
 
     def offset_slot(self, version: int) -> int:
         return self._offset_slots[version]
@@ -120,21 +136,23 @@ class Basis:
         widest = max(1024, 5 * BLOCK // max(10, len(results)))  # what is written between stays in cache
 
         def work(stripe: slice) -> Floats:
-            change, exact = np.empty((len(results), widest), self.dtype), np.empty((len(results), widest))
+            change, (new, old) = np.empty((len(results), widest), self.dtype), np.empty((2, widest))
             lengths = np.zeros(len(results))
             for columns in blocks(stripe, widest):
                 width = columns.stop - columns.start
                 np.matmul(weights, rows[:, columns], out=change[:, :width])
                 for i, (before, result) in enumerate(zip(vectors, results, strict=True)):
-                    after = result[columns]
+                    after, exact = result[columns], new[:width]
                     if before is None:
-                        after[:] = exact[i, :width] = change[i, :width]
+                        after[:] = exact[:] = change[i, :width]
                     else:
+                        # Two casts and a difference take half as long as one subtraction that casts.
                         np.add(before[columns], change[i, :width], out=after)
-                        np.subtract(after, before[columns], out=exact[i, :width], dtype=np.float64)
+                        exact[:], old[:width] = after, before[columns]
+                        exact -= old[:width]
                     if squares is not None:
                         lengths[i] += np.dot(after, after)
-                total[columns] += exact[:, :width].sum(0)
+                    total[columns] += exact
             return lengths
 
         parts = over_columns(self.size, work)
@@ -157,6 +175,12 @@ class Basis:
             return np.asarray(np.max(peaks, axis=0), np.float64)
 
         return np.asarray(np.max(over_columns(self.size, work), axis=0))
+
+    def length(self, coefficients: Floats) -> Floats:
+        """Length of each combination; where it is not known exactly, a bound that it cannot exceed."""
+        if self._width > self.size:
+            return sample.bound(coefficients, np.asarray(self._squares))
+        return np.asarray(self.rms(coefficients) * math.sqrt(self.size))
 
     def squares(self) -> Floats:
         """Squared length of every displacement, in order of arrival."""
@@ -200,27 +224,34 @@ class Basis:
         """Add rows, all or none: raise if one is not finite."""
         first = self.slots
         self._reserve(first + len(fills))
-        products = self._fill(first, [fill for _, fill in fills])
-        squares = products[range(len(fills)), range(first, first + len(fills))]
+        products, squares = self._fill(first, [fill for _, fill in fills])
         for slot, (kind, _), square in zip(range(first, first + len(fills)), fills, squares, strict=True):
-            require_finite(self._store[slot], square, kind)
-        if self.gram is not None:
-            grown = np.empty((first + len(fills),) * 2)
-            grown[:first, :first] = self.gram
-            grown[first:] = products
-            grown[:first, first:] = products[:, :first].T
-            grown[first:, first:] = np.tril(grown[first:, first:]) + np.tril(grown[first:, first:], -1).T
-            self.gram = grown
+            require_finite(self._store[slot, : self.size], square, kind)
+        if self._gram is not None:
+            gram, end = self._grown(self._gram, first + len(fills)), first + len(fills)
+            gram[first:end, :end] = products
+            for slot in range(first, end):
+                gram[:slot, slot] = gram[slot, :slot]
+            self._gram = gram
         self._squares += squares.tolist()
 
-    def _fill(self, first: int, fills: list[_Fill]) -> Floats:
+    def _grown(self, gram: Floats, slots: int) -> Floats:
+        """Room for so many rows: as many as there are vectors for, so that it seldom moves."""
+        if slots <= len(gram):
+            return gram
+        grown = np.empty((max(slots, len(self._store)),) * 2)
+        grown[: self.slots, : self.slots] = gram[: self.slots, : self.slots]
+        return grown
+
+    def _fill(self, first: int, fills: list[_Fill]) -> tuple[Floats, Floats]:
         """Write new rows, and in the same pass take their inner products with the rows up to each.
 
         Without a Gram matrix only their squares are formed.
         """
-        store, alone = self._store, self.gram is None
+        store, sampled = self._store[:, : self.size], self._store[:, self.size :]
+        alone, own = self._gram is None or sampled.size > 0, range(first, first + len(fills))
 
-        def work(stripe: slice) -> Floats:
+        def work(stripe: slice) -> tuple[Floats, Floats]:
             products = np.zeros((len(fills), first + len(fills)))
             for columns in blocks(stripe):
                 for i, fill in enumerate(fills):
@@ -229,15 +260,21 @@ class Basis:
                     fill(columns, row)
                     since = slot if alone else 0
                     products[i, since : slot + 1] += store[since : slot + 1, columns] @ row
-            return products
+            squares = products[range(len(fills)), own]
+            for i, slot in enumerate(own if sampled.size else ()):
+                place = sample.draw(store[slot], stripe, sampled[slot])
+                products[i, : slot + 1] = sampled[: slot + 1, place] @ sampled[slot, place]
+            return products, squares
 
-        return np.asarray(np.sum(over_columns(self.size, work), axis=0))
+        parts = zip(*over_columns(self.size, work), strict=True)
+        products, squares = (np.sum(part, axis=0) for part in parts)
+        return products * (sample.scale(self.size) if sampled.size else 1.0), squares
 
     def _reserve(self, rows: int) -> None:
         if rows <= len(self._store):
             return
-        grown = np.empty((max(4, rows, 3 * len(self._store) // 2), self.size), self.dtype)
-        grown[: self.slots] = self.rows
+        grown = np.empty((max(4, rows, 3 * len(self._store) // 2), self._width), self.dtype)
+        grown[: self.slots] = self._store[: self.slots]
         self._store = grown
 
 

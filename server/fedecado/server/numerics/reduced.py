@@ -7,9 +7,11 @@ With J_i = I_i - I_i_k, what a flow changes by, the circuit reads
 so the active flows themselves enter neither x_c nor J nor a truncation error; F does. The state is kept
 as coefficients over the slots of a `Basis`: a row per J_i and one for x_c - x_c_start. A step is one
 small solve on a dozen columns, whatever d is, and the cost of a round does not grow with the number of
-steps. `Solution.central` is one weighted sum of rows, ready before `Solution.flows` is asked for.
+steps. `Solution.central` is one weighted sum of rows, ready before `Solution.flows` is asked for. Where
+there are more rows than parameters, the unit vectors take the rows' place: the smaller matrix is solved for.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,6 +43,8 @@ class Solution:
     basis: Basis
     end: _State
     steps: Steps
+    F: Floats
+    """Coefficients of F at the window's start."""
     rate: float
     """RMS of dx_c/dt at the window's end: zero when the circuit is at rest."""
 
@@ -67,14 +71,14 @@ class Solution:
 
         `flow_squares` are the squared lengths of the active flows at the window's start.
         """
-        basis, total = self.basis, self.end.J.sum(0)
-        total[basis.total_slot] += 1.0
+        basis, total = self.basis, self.end.J.sum(0) + self.F
         with np.errstate(over="ignore", invalid="ignore"):
-            norms = basis.rms(np.vstack([self.end.x_c, total, self.end.J]))
-            norms[2:] += np.sqrt(flow_squares / basis.size)
-        if not (norms < np.sqrt(np.finfo(basis.dtype).max / basis.size)).all():
+            lengths = basis.length(np.vstack([self.end.x_c, total, self.end.J]))
+            lengths[2:] += np.sqrt(flow_squares)
+        if not (lengths < math.sqrt(np.finfo(basis.dtype).max)).all():
+            values = lengths.max() / math.sqrt(basis.size)
             raise NonFiniteError(
-                f"the central solve left the range of {basis.dtype} (values around {norms.max():.3g}); "
+                f"the central solve left the range of {basis.dtype} (values around {values:.3g}); "
                 "the state is unchanged"
             )
 
@@ -89,10 +93,14 @@ class Reduced:
     def solve(self, basis: Basis, versions: list[int | None], circuit: Circuit, level: int = 0) -> Solution:
         """Integrate over the window; `versions` names the offset a client started from, if any."""
         hold_blas()
-        c, a, slots = circuit, len(circuit.G), basis.slots
+        c, a = circuit, len(circuit.G)
         order = np.argsort(c.G, kind="stable")
         sorted_G, G = c.G[order], c.G[:, None]
         start, move, F = _coefficients(basis, versions)
+        if basis.size < basis.slots:
+            start, move, F = (part @ basis.rows for part in (start, move, F))
+            basis = Basis.unit(basis.size, basis.dtype)
+        slots = basis.slots
         norm = basis.rms if self.options.norm == "rms" else basis.peak
 
         def gamma(tau: float) -> Floats:
@@ -114,7 +122,7 @@ class Reduced:
             rest = _State(np.zeros(slots), np.zeros((a, slots)))
             end, steps = integrate(attempt, rest, c.T, level, self.options)
             slope = (end.J.sum(0) + F) / c.C
-            return Solution(basis, end, steps, rate=float(basis.rms(slope[None, :])[0]))
+            return Solution(basis, end, steps, F, rate=float(basis.rms(slope[None, :])[0]))
 
 
 def _coefficients(basis: Basis, versions: list[int | None]) -> tuple[Floats, Floats, Floats]:

@@ -9,7 +9,6 @@ import mmap
 import os
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from fedecado.common.checksum import crc32
 from fedecado.common.errors import StoreError
 from fedecado.common.layout import Vector
 from fedecado.server.store.faults import point
@@ -119,7 +119,7 @@ class Vault:
     def inlined(self, vector: Vector) -> Place:
         """The place of a vector inside the database."""
         data = bytes(_raw(vector))
-        return Place(_code(vector), len(data), zlib.crc32(data), inline=data)
+        return Place(_code(vector), len(data), crc32(data), inline=data)
 
     def map(self, place: Place) -> Vector:
         """The vector, read-only; a file's pages come into memory as they are touched, and may leave it."""
@@ -144,7 +144,7 @@ class Vault:
 
     def verify(self, place: Place) -> None:
         """Raise unless the vector is there and has its checksum."""
-        found = zlib.crc32(_raw(self.map(place)))
+        found = crc32(_raw(self.map(place)))
         if found != place.crc:
             where = "a vector in the database" if place.file is None else str(self._path(place))
             raise StoreError(
@@ -244,7 +244,7 @@ def _pour(descriptor: int, data: memoryview, halfway: str) -> int:
         if start:
             point(halfway)
         piece = data[start : start + size]
-        crc = zlib.crc32(piece, crc)
+        crc = crc32(piece, crc)
         while piece:
             piece = piece[os.write(descriptor, piece) :]
     return crc

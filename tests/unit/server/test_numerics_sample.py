@@ -1,0 +1,81 @@
+"""Norms of long rows from a sample of their coordinates; results from all of them."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from fedecado.server.numerics import sample
+from fedecado.server.numerics.basis import Basis
+from fedecado.server.numerics.columns import STRIPE
+
+SIZE = sample.LONG + STRIPE // 2 + 5
+
+
+def heavy_tailed(rows: int, seed: int) -> npt.NDArray[Any]:
+    """Layers of different scales, and entries of which few are large."""
+    draw = np.random.default_rng(seed)
+    layers = np.repeat(draw.lognormal(0, 1, 64), -(-SIZE // 64))[:SIZE]
+    return (draw.standard_normal((rows, SIZE)) * draw.lognormal(0, 1, (rows, SIZE)) * layers).astype(
+        np.float32
+    )
+
+
+@pytest.fixture(scope="module")
+def rows() -> npt.NDArray[Any]:
+    return heavy_tailed(4, seed=1)
+
+
+@pytest.fixture(scope="module")
+def basis(rows: npt.NDArray[Any]) -> Basis:
+    made = Basis(SIZE, np.float32, gram=True)
+    made.set_total(rows[0])
+    for row in rows[1:]:
+        made.append(row, np.zeros_like(row))
+    return made
+
+
+def test_norms_are_within_five_of_the_stated_standard_errors(basis: Basis, rows: npt.NDArray[Any]) -> None:
+    weights = np.random.default_rng(2).standard_normal((6, len(rows)))
+    weights[0] = [1, -1, 1, -1]
+    found = basis.rms(weights)
+    for combination, rms in zip(weights @ rows.astype(np.float64), found, strict=True):
+        mean = np.square(combination).mean()
+        kurtosis = np.power(combination, 4).mean() / mean**2
+        error = np.sqrt((kurtosis - 1) * (1 - 1 / sample.GROUP) / sample.width(SIZE))
+        assert abs(rms**2 / mean - 1) <= 5 * error
+        assert error < 0.1, "the rows were meant to be a case that can be told from a wrong scale"
+
+
+def test_no_combination_is_longer_than_its_bound(basis: Basis, rows: npt.NDArray[Any]) -> None:
+    weights = np.random.default_rng(3).standard_normal((6, len(rows)))
+    lengths = np.linalg.norm(weights @ rows.astype(np.float64), axis=1)
+    bounds = basis.length(weights)
+    assert (lengths <= bounds * (1 + 1e-6)).all()
+    assert (bounds <= 2.1 * lengths.max() * len(rows)).all()
+
+
+def test_results_are_formed_from_all_coordinates(basis: Basis, rows: npt.NDArray[Any]) -> None:
+    weights = np.array([0.5, -1.0, 2.0, 0.25])
+    exact = weights @ rows.astype(np.float64)
+    np.testing.assert_allclose(basis.combine(weights), exact, rtol=0, atol=1e-5 * np.abs(rows).max())
+    np.testing.assert_allclose(basis.squares(), np.square(rows[1:].astype(np.float64)).sum(1), rtol=1e-5)
+
+
+def test_one_coordinate_of_every_group_is_drawn_and_always_the_same() -> None:
+    positions = np.arange(SIZE, dtype=np.float64)
+    drawn = np.full(sample.width(SIZE), -1.0)
+    for start in range(0, SIZE, STRIPE):
+        sample.draw(positions, slice(start, min(start + STRIPE, SIZE)), drawn)
+    np.testing.assert_array_equal(drawn // sample.GROUP, np.arange(len(drawn)))
+    assert len(np.unique(drawn % sample.GROUP)) == sample.GROUP, "not every eighth one: layers have periods"
+    again = np.empty_like(drawn)
+    sample._picked.cache_clear()
+    sample.draw(positions, slice(0, SIZE), again)
+    np.testing.assert_array_equal(again, drawn)
+
+
+def test_rows_that_are_not_long_are_taken_in_full() -> None:
+    assert sample.width(sample.LONG - 1) == 0
+    assert sample.width(sample.LONG) == sample.LONG // sample.GROUP
