@@ -9,6 +9,7 @@ import pytest
 from fedecado.server.numerics import sample
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.columns import STRIPE
+from fedecado.server.numerics.robust import Robust, guard
 
 SIZE = sample.LONG + STRIPE // 2 + 5
 
@@ -29,6 +30,10 @@ def rows() -> npt.NDArray[Any]:
 
 @pytest.fixture(scope="module")
 def basis(rows: npt.NDArray[Any]) -> Basis:
+    return made_of(rows)
+
+
+def made_of(rows: npt.NDArray[Any]) -> Basis:
     made = Basis(SIZE, np.float32, gram=True)
     made.set_total(rows[0])
     for row in rows[1:]:
@@ -79,3 +84,17 @@ def test_one_coordinate_of_every_group_is_drawn_and_always_the_same() -> None:
 def test_rows_that_are_not_long_are_taken_in_full() -> None:
     assert sample.width(sample.LONG - 1) == 0
     assert sample.width(sample.LONG) == sample.LONG // sample.GROUP
+
+
+@pytest.mark.parametrize("robust", [Robust(trim=0.3), Robust(norm_bound=1.01)])
+def test_a_guarded_basis_is_one_of_the_guarded_rows(robust: Robust) -> None:
+    long = heavy_tailed(6, seed=4)
+    long[2] *= 30
+    guarded = made_of(long)
+    guard(guarded, np.ones(5), robust)
+    assert not np.array_equal(guarded.rows[1:], long[1:])
+    fresh = made_of(guarded.rows.copy())
+    assert guarded.gram is not None
+    assert fresh.gram is not None
+    np.testing.assert_allclose(guarded.gram, fresh.gram, rtol=1e-4, atol=1e-6 * np.abs(fresh.gram).max())
+    np.testing.assert_allclose(guarded.squares(), fresh.squares(), rtol=1e-5)

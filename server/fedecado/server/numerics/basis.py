@@ -193,26 +193,35 @@ class Basis:
         for slot in np.flatnonzero(every != 1.0):
             self._store[slot] *= self.dtype.type(every[slot])
         self._squares = (np.square(every) * self._squares).tolist()
-        if self.gram is not None:
-            self.gram = every[:, None] * self.gram * every
+        if self._gram is not None:
+            self._gram = every[:, None] * self._gram[: self.slots, : self.slots] * every
 
     def rewrite(self, change: Callable[[Vector], object]) -> None:
         """Let `change` alter the displacements, block by block of columns; products are formed anew."""
-        rows = self.rows
+        rows, sampled = self.rows, self._store[: self.slots, self.size :]
 
-        def work(stripe: slice) -> Floats:
-            products = np.zeros((self.slots, self.slots))
+        def work(stripe: slice) -> tuple[Floats, Floats]:
+            products, squares = np.zeros((self.slots, self.slots)), np.zeros(self.slots)
             for columns in blocks(stripe):
                 moves = rows[self.move_slots, columns]
                 change(moves)
                 rows[self.move_slots, columns] = moves
-                products += rows[:, columns] @ rows[:, columns].T
-            return products
+                block = rows[:, columns]
+                if sampled.size:
+                    squares += np.einsum("ij,ij->i", block, block)
+                else:
+                    products += block @ block.T
+            if not sampled.size:
+                return products, np.diagonal(products)
+            for slot in self.move_slots:
+                place = sample.draw(rows[slot], stripe, sampled[slot])
+            return sampled[:, place] @ sampled[:, place].T, squares
 
-        products = np.sum(over_columns(self.size, work), axis=0)
-        self._squares = np.diagonal(products).tolist()
-        if self.gram is not None:
-            self.gram = np.asarray(products)
+        parts = zip(*over_columns(self.size, work), strict=True)
+        products, squares = (np.asarray(np.sum(part, axis=0, dtype=np.float64)) for part in parts)
+        self._squares = squares.tolist()
+        if self._gram is not None:
+            self._gram = products * (sample.scale(self.size) if sampled.size else 1.0)
 
     def release(self) -> None:
         """Give the memory back to the workspace; the rows are gone."""
