@@ -3,7 +3,7 @@
 import argparse
 from importlib import import_module
 
-NAMES = ("central", "central_total", "scaling")
+NAMES = ("central", "central_total", "scaling", "durability")
 
 
 def main() -> None:
