@@ -7,7 +7,7 @@ NAMES = (
     *("central", "central_total", "scaling"),
     *("control", "upload", "broadcast", "startup", "memory"),
     *("simulate", "flower", "nvflare"),
-    "robustness",
+    *("durability", "robustness"),
 )
 
 

@@ -95,7 +95,7 @@ class Store:
         self._waiting: list[_Row] = []
         self._next = sequence + 1
         self._unsaved: dict[str, Place | None] = {}
-        self._captured = self._written = 0
+        self._captured = self._written = self._transactions = 0
         # Numbers of vectors that later checkpoints refer to again.
         self._versions = records.stored_versions(opened.connection)
         self._updates = records.stored_updates(opened.connection)
@@ -111,6 +111,11 @@ class Store:
     def nbytes(self) -> int:
         """Space that the run takes on disk."""
         return self._opened.vault.nbytes + sum(database_sizes(self.folder))
+
+    @property
+    def flushes(self) -> int:
+        """How often the disk was waited for: files, folders, and each transaction once."""
+        return self._opened.vault.flushes + self._transactions
 
     def append(self, event: Event, result: Result | None = None, outcome: Outcome | None = None) -> int:
         """Note an event that the engine has handled; its number.
@@ -226,6 +231,7 @@ class Store:
             ]
             records.add_events(connection, first, stored)
             point("journal.in-transaction")
+        self._transactions += 1
         point("journal.committed")
         # Only now: after a failure the rows are still waiting, and the next commit tries again.
         with self._appending:
@@ -265,5 +271,6 @@ class Store:
             records.keep_model(connection, newest, head.at, numbers[newest], self._retention.kept)
             files = records.forget_unused(connection)
             point("checkpoint.in-transaction")
+        self._transactions += 1
         self._versions, self._updates = numbers, records.stored_updates(connection)
         return files

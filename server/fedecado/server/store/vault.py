@@ -63,6 +63,8 @@ class Vault:
         self._numbers = itertools.count(1 + max((int(n, 16) for n in used if _is_hex(n)), default=0))
         self._nbytes = sum((folder / name).stat().st_size for name in self.names())
         self._counting = threading.Lock()
+        self.flushes = 0
+        """How often the disk was waited for."""
 
     @property
     def nbytes(self) -> int:
@@ -115,6 +117,10 @@ class Vault:
     def is_short(self, nbytes: int) -> bool:
         """Whether such a vector lives in the database."""
         return nbytes <= self.inline_bytes
+
+    def checksum(self, vector: Vector) -> int:
+        """What the place of a vector would have as its checksum."""
+        return crc32(_raw(vector))
 
     def inlined(self, vector: Vector) -> Place:
         """The place of a vector inside the database."""
@@ -186,8 +192,7 @@ class Vault:
                         places.append(Place(_code(vector), len(data), crc, name, start))
                         start += len(data)
                     point("vectors.written")
-                    with timed(self.flushed, "file"):
-                        os.fsync(descriptor)
+                    self._flush(descriptor, "file")
                 point("vectors.synced")
                 aside.rename(path)
             except OSError:
@@ -202,10 +207,15 @@ class Vault:
         with explained(f"flush {path}"):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                with timed(self.flushed, "file" if name else "folder"):
-                    os.fsync(descriptor)
+                self._flush(descriptor, "file" if name else "folder")
             finally:
                 os.close(descriptor)
+
+    def _flush(self, descriptor: int, what: Flush) -> None:
+        with timed(self.flushed, what):
+            os.fsync(descriptor)
+        with self._counting:
+            self.flushes += 1
 
     def _name(self, prefix: str) -> str:
         return f"{prefix}-{next(self._numbers):08x}"
