@@ -1,4 +1,7 @@
-"""All central work of a round (checks, inner products, centre, flows), whatever the number of steps."""
+"""All central work of a round (checks, inner products, centre, flows), whatever the number of steps.
+
+Clients wait for the last update and the new centre only; the parts before and after go on meanwhile.
+"""
 
 import numpy as np
 
@@ -22,11 +25,29 @@ def run(quick: bool) -> None:
             Contender(f"fedecado, {2**level} step{'s' * (level > 0)}", r.everything)
             for level, r in rounds.items()
         ),
+        *_parts(Round(A, d)),
         Contender("on full vectors, 1 step", lambda: full.run(1)),
         Contender("on full vectors, 8 steps", lambda: full.run(8)),
     ]
     race(contenders, repeats)
     report("central_total", contenders, a=A, d=d)
+
+
+def _parts(one: Round) -> list[Contender]:
+    """The same work by when it is done."""
+
+    def arrive() -> None:
+        one.add(0, A - 1)
+
+    def close() -> None:
+        one.start(A)
+        one.aggregate()
+
+    return [
+        Contender("while updates arrive", arrive, prepare=lambda: one.start(0)),
+        Contender("what clients wait for", one.last_update, prepare=lambda: one.start(A - 1)),
+        Contender("while clients train again", one.finish, prepare=close),
+    ]
 
 
 def _forced(level: int) -> Options:
