@@ -3,9 +3,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+CASES  ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format proto bench clean
+.PHONY: help demo test fuzz lint format proto bench clean
 
 help: ## Show what each target does
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -25,6 +26,10 @@ demo: $(READY) ## Run a federation on this machine: 10 workers, FedECADO and the
 test: $(READY) ## Run the tests
 	@echo "==> Running the tests"
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+fuzz: $(READY) ## Try 100,000 hostile messages, sessions and configurations (CASES=N for another number)
+	@echo "==> Fuzzing with $(CASES) cases (some minutes)"
+	FEDECADO_EXPLORE=1 FEDECADO_FUZZ=$(CASES) $(BIN)/python -m pytest -n auto --timeout 0 tests/fuzz $(ARGS)
 
 lint: $(READY) ## Check formatting, style and types
 	@echo "==> Checking formatting, style and types"
