@@ -4,9 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 LINTERS := .venv-deploy/.ready
+CASES  ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-images lint lint-deploy format proto bench audit clean
+.PHONY: help demo test test-images fuzz lint lint-deploy format proto bench audit clean
 
 help: ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -30,6 +31,9 @@ test: $(READY) ## Run the tests
 test-images: $(READY) ## Build the container images with podman and try them (root, minutes)
 	@echo "==> Building and trying the images"
 	FEDECADO_IMAGES=1 $(BIN)/python -m pytest -n0 -v tests/deploy/test_deploy_images.py $(ARGS)
+fuzz: $(READY) ## Try 100,000 hostile messages, sessions and configurations (CASES=N for another number)
+	@echo "==> Fuzzing with $(CASES) cases (some minutes)"
+	FEDECADO_EXPLORE=1 FEDECADO_FUZZ=$(CASES) $(BIN)/python -m pytest -n auto --timeout 0 tests/fuzz $(ARGS)
 
 lint: $(READY) ## Check formatting, style and types
 	@echo "==> Checking formatting, style and types"

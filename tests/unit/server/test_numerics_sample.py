@@ -9,7 +9,7 @@ import pytest
 from fedecado.server.numerics import sample
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.columns import STRIPE
-from fedecado.server.numerics.robust import Robust, guard
+from fedecado.server.numerics.robust import Pulls, Robust, guard
 
 SIZE = sample.LONG + STRIPE // 2 + 5
 
@@ -91,7 +91,7 @@ def test_a_guarded_basis_is_one_of_the_guarded_rows(robust: Robust) -> None:
     long = heavy_tailed(6, seed=4)
     long[2] *= 30
     guarded = made_of(long)
-    guard(guarded, np.ones(5), robust)
+    guard(guarded, Pulls(np.ones(5), [None] * 5), robust)
     assert not np.array_equal(guarded.rows[1:], long[1:])
     fresh = made_of(guarded.rows.copy())
     assert guarded.gram is not None

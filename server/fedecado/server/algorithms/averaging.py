@@ -6,7 +6,7 @@ differ in one function, from the gathered updates to the displacement of the cen
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fedecado.common.layout import Vector
 from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Plain, Report
 from fedecado.server.numerics.basis import squared_length
 from fedecado.server.numerics.circuit import Floats
+from fedecado.server.numerics.robust import Pulls
 
 Moments = tuple[Vector, ...]
 Step = Callable[[Gather, Moments], tuple[Vector, Moments]]
@@ -66,8 +67,9 @@ class Averaging(Plain):
         del client  # nothing is kept about it
         return state
 
-    def reach(self, gathered: Gather) -> Floats:
-        return super().reach(gathered) if self._reach is None else self._reach(gathered)
+    def pulls(self, gathered: Gather) -> Pulls:
+        plain = super().pulls(gathered)
+        return plain if self._reach is None else replace(plain, scale=self._reach(gathered))
 
 
 def move_centre(central: Vector, moved: Vector, gathered: Gather) -> tuple[Vector, Report]:

@@ -23,6 +23,7 @@ from fedecado.common.errors import (
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.basis import Basis, require_finite, squared_length
 from fedecado.server.numerics.circuit import Floats
+from fedecado.server.numerics.robust import Pulls
 
 SMALLEST, LARGEST = 1e-12, 1e12
 """Bounds of T_i, w_i and of the curvature h_i (from 0).
@@ -202,6 +203,10 @@ class Gather:
         """How many versions behind each client started."""
         return np.asarray([self._version - u.version for u in self.clients.values()], np.float64)
 
+    def flows(self) -> list[Vector | None]:
+        """The clients' flows at the window's start, in order of arrival."""
+        return [None if self._flows is None else self._flows.get(client) for client in self.clients]
+
     def flow_squares(self) -> Floats:
         """Squared lengths of the clients' flows at the window's start, in order of arrival."""
         return np.asarray(self._flow_squares)
@@ -259,8 +264,8 @@ class Algorithm(Protocol[S]):
     def forget(self, state: S, client: str) -> S:
         """Take a client that left for good out of the state."""
 
-    def reach(self, gathered: Gather) -> Floats:
-        """How far each displacement is stretched where it meets the others; outliers are judged by that."""
+    def pulls(self, gathered: Gather) -> Pulls:
+        """How displacements are compared with each other; outliers are judged by that."""
 
     def average(self, rows: Vector, shares: Floats) -> Vector:
         """The mean of what is not trained, such as running statistics; a row per client."""
@@ -269,8 +274,8 @@ class Algorithm(Protocol[S]):
 class Plain:
     """Displacements as they are, means as means."""
 
-    def reach(self, gathered: Gather) -> Floats:
-        return np.ones(len(gathered))
+    def pulls(self, gathered: Gather) -> Pulls:
+        return Pulls(np.ones(len(gathered)), [None] * len(gathered))
 
     def average(self, rows: Vector, shares: Floats) -> Vector:
         return np.asarray(shares.astype(rows.dtype) @ rows)

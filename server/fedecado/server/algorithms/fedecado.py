@@ -8,9 +8,9 @@ from fedecado.common.layout import Vector
 from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Plain, Report
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
-from fedecado.server.numerics.gamma import fraction
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.reduced import Reduced
+from fedecado.server.numerics.robust import Pulls
 from fedecado.server.numerics.workspace import Workspace
 
 
@@ -114,10 +114,9 @@ class FedEcado(Plain):
         state.flows.drop(client)
         return replace(state, F=state.F - flow)
 
-    def reach(self, gathered: Gather) -> Floats:
-        """The share of its displacement that each trajectory has gone when the common window ends."""
-        times = np.asarray(gathered.times(), np.float64)
-        return fraction(float(times.max()), times, self.options.rho)
+    def pulls(self, gathered: Gather) -> Pulls:
+        """d_i / T_i - I_i, for an honest client -w_i grad f_i: a displacement less its own flow's part."""
+        return Pulls(1 / np.asarray(gathered.times(), np.float64), gathered.flows())
 
 
 def _sum_of_flows(state: FedEcadoState, gathered: Gather) -> Floats:

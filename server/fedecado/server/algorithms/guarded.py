@@ -8,8 +8,6 @@ import math
 from dataclasses import replace
 from typing import Generic, TypeVar, final
 
-import numpy as np
-
 from fedecado.common.errors import NormError
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.base import (
@@ -23,7 +21,7 @@ from fedecado.server.algorithms.base import (
 )
 from fedecado.server.numerics.basis import squared_length
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.robust import Robust, draw_in, guard
+from fedecado.server.numerics.robust import Pulls, Robust, draw_in, guard
 
 S = TypeVar("S", bound=HasCentre)
 
@@ -44,18 +42,18 @@ class Guarded(Generic[S]):
     def gather(self, state: S, capacity: int = 0) -> Gather:
         return self.inner.gather(state, capacity)
 
-    def reach(self, gathered: Gather) -> Floats:
-        return self.inner.reach(gathered)
+    def pulls(self, gathered: Gather) -> Pulls:
+        return self.inner.pulls(gathered)
 
     def average(self, rows: Vector, shares: Floats) -> Vector:
         """The mean of buffers, each column drawn in like a displacement's."""
         if k := self.robust.trimmed(len(rows)):
             rows = rows.copy()
-            draw_in(rows, np.ones((len(rows), 1), rows.dtype), k)
+            draw_in(rows, k)
         return self.inner.average(rows, shares)
 
     def aggregate(self, state: S, gathered: Gather, enrolled: int) -> Aggregated[S]:
-        judged = guard(gathered.basis, self.inner.reach(gathered), self.robust)
+        judged = guard(gathered.basis, self.inner.pulls(gathered), self.robust)
         aggregated = self.inner.aggregate(state, gathered, enrolled)
         seen = {"median_displacement": judged.median, "beyond_bound": judged.beyond}
         report = replace(aggregated.report, details={**aggregated.report.details, **seen})

@@ -186,17 +186,7 @@ class Basis:
         """Squared length of every displacement, in order of arrival."""
         return np.asarray([self._squares[slot] for slot in self.move_slots])
 
-    def scale(self, factors: Floats) -> None:
-        """Multiply each displacement by its factor, in place; the inner products follow."""
-        every = np.ones(self.slots)
-        every[self.move_slots] = factors
-        for slot in np.flatnonzero(every != 1.0):
-            self._store[slot] *= self.dtype.type(every[slot])
-        self._squares = (np.square(every) * self._squares).tolist()
-        if self._gram is not None:
-            self._gram = every[:, None] * self._gram[: self.slots, : self.slots] * every
-
-    def rewrite(self, change: Callable[[Vector], object]) -> None:
+    def rewrite(self, change: Callable[[Vector, slice], object]) -> None:
         """Let `change` alter the displacements, block by block of columns; products are formed anew."""
         rows, sampled = self.rows, self._store[: self.slots, self.size :]
 
@@ -204,7 +194,7 @@ class Basis:
             products, squares = np.zeros((self.slots, self.slots)), np.zeros(self.slots)
             for columns in blocks(stripe):
                 moves = rows[self.move_slots, columns]
-                change(moves)
+                change(moves, columns)
                 rows[self.move_slots, columns] = moves
                 block = rows[:, columns]
                 if sampled.size:

@@ -1,26 +1,31 @@
-"""What one client's displacement may do to a round, whatever it says.
+"""What one client's update may do to a round, whatever it says.
 
-Displacements are judged on the common timescale, as they act on the centre: `reach_i d_i`, where FedECADO's
-reach is the fraction min(T / T_i, rho) that lays a window on the round's. Two rules, each off by default:
+Updates are judged by the clients' pulls on the common timescale, `scale_i d_i - drift_i`: for FedECADO
+d_i / T_i - I_i, the displacement per simulated time less what the client's own flow made of it, which for
+an honest client is -w_i grad f_i. Two rules, each off by default:
 
-* A norm bound. Lengths beyond `norm_bound` times the round's median are shortened to that.
+* A norm bound. Pulls longer than `norm_bound` times the round's median are shortened to that.
 * Trimming. In every coordinate the k lowest and the k highest of the a values are drawn in to the nearest
   one that is kept, k = ceil(trim a). Whatever k clients send, the result lies between values of the others.
 
 Drawing in, not leaving out: a client that is left out of some coordinates has no trajectory there, and so
-no flow. Both rules leave zero where it is: where the others have come to rest, so does everyone.
+no flow. Pulls, not displacements: flows integrate, so a client whose displacement is always a little off
+would wind its flow up for ever; by its pull it is taken for one with another, bounded, gradient.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from fedecado.common.errors import ConfigError
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Floats
+from fedecado.server.numerics.columns import blocks, over_columns
 
 Beyond = Literal["clip", "drop", "accept"]
 
@@ -60,46 +65,96 @@ class Robust:
 
 
 @dataclass(frozen=True, slots=True)
+class Pulls:
+    """What a round's displacements say of the clients' own data: `scale_i d_i - drift_i`."""
+
+    scale: Floats
+    drifts: Sequence[Vector | None]
+    """What the centre itself made each client move by; None is nothing."""
+
+    def of(self, moves: Vector, columns: slice) -> Vector:
+        """The pulls behind a block of displacements, as a new array."""
+        pulls: Vector = moves * self.scale.astype(moves.dtype)[:, None]
+        for i, drift in enumerate(self.drifts):
+            if drift is not None:
+                pulls[i] -= drift[columns]
+        return pulls
+
+    def put(self, moves: Vector, pulls: Vector, columns: slice) -> None:
+        """Write the displacements that these pulls would have made; gives `pulls` up."""
+        for i, drift in enumerate(self.drifts):
+            if drift is not None:
+                pulls[i] += drift[columns]
+        np.divide(pulls, self.scale.astype(moves.dtype)[:, None], out=moves)
+
+    def lengths(self, basis: Basis) -> Floats:
+        """Of every client's pull."""
+
+        def work(stripe: slice) -> Floats:
+            squares = np.zeros(len(self.scale))
+            for columns in blocks(stripe):
+                pulls = self.of(basis.rows[basis.move_slots, columns], columns)
+                squares += np.einsum("ij,ij->i", pulls, pulls)
+            return squares
+
+        return np.asarray(np.sqrt(np.sum(over_columns(basis.size, work), axis=0)))
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
-    """What a round's displacements were like."""
+    """What a round's updates were like."""
 
     median: float
     """Root mean square over the parameters of the displacement in the middle."""
     beyond: int
-    """How many were longer than the bound."""
+    """How many pulls were longer than the bound."""
 
 
-def guard(basis: Basis, reach: Floats, robust: Robust) -> Judged:
+def guard(basis: Basis, pulls: Pulls, robust: Robust) -> Judged:
     """Apply the rules to the displacements of a round, in place.
 
     Trimming comes first: a long vector that was shortened before would hide among the others' values.
     """
-    sent = _lengths(basis, reach)
-    if k := robust.trimmed(len(sent)):
-        stretch = reach.astype(basis.dtype)[:, None]
-        basis.rewrite(lambda block: draw_in(block, stretch, k))
-    median, bound = float(np.median(sent)), robust.norm_bound
-    if bound is None:
-        return Judged(median / math.sqrt(basis.size), 0)
-    if robust.beyond != "accept":
-        lengths = _lengths(basis, reach)
+    median = float(np.median(np.sqrt(basis.squares() / basis.size)))
+    bound, over = robust.norm_bound, 0
+    if bound is not None:
+        sent = pulls.lengths(basis)
+        over = int((sent > bound * np.median(sent)).sum())
+    if k := robust.trimmed(len(basis.move_slots)):
+        basis.rewrite(lambda moves, columns: _trim(moves, pulls, k, columns))
+    if bound is not None and robust.beyond != "accept":
+        lengths = pulls.lengths(basis)
         limit = bound * float(np.median(lengths))
-        over = lengths > limit
-        basis.scale(np.where(over, limit / np.where(over, lengths, 1.0), 1.0))
-    return Judged(median / math.sqrt(basis.size), int((sent > bound * median).sum()))
+        long = lengths > limit
+        if long.any():
+            factors = np.where(long, limit / np.where(long, lengths, 1.0), 1.0)
+            basis.rewrite(lambda moves, columns: _shorten(moves, pulls, factors, columns))
+    return Judged(median, over)
 
 
-def _lengths(basis: Basis, reach: Floats) -> Floats:
-    return reach * np.sqrt(basis.squares())
+def _trim(moves: Vector, pulls: Pulls, k: int, columns: slice) -> None:
+    values = pulls.of(moves, columns)
+    outside = draw_in(values, k)
+    drawn = np.empty_like(moves)
+    pulls.put(drawn, values, columns)
+    # Only what lay outside is written, so that all else keeps its last bit.
+    np.copyto(moves, drawn, where=outside)
 
 
-def draw_in(rows: Vector, stretch: Vector, k: int) -> None:
-    """Clamp stretched rows, in place, to the k-th lowest and k-th highest value of each column."""
-    stretched = rows * stretch
-    low, high = _edges(stretched, k)
-    # Only what lies outside is written, so that all else keeps its last bit.
-    np.copyto(rows, low / stretch, where=stretched < low)
-    np.copyto(rows, high / stretch, where=stretched > high)
+def _shorten(moves: Vector, pulls: Pulls, factors: Floats, columns: slice) -> None:
+    values = pulls.of(moves, columns)
+    values *= factors.astype(moves.dtype)[:, None]
+    drawn = np.empty_like(moves)
+    pulls.put(drawn, values, columns)
+    np.copyto(moves, drawn, where=(factors != 1.0)[:, None])
+
+
+def draw_in(rows: Vector, k: int) -> npt.NDArray[np.bool_]:
+    """Clamp each column, in place, to its k-th lowest and k-th highest value; says what was outside."""
+    low, high = _edges(rows, k)
+    outside = (rows < low) | (rows > high)
+    np.clip(rows, low, high, out=rows)
+    return np.asarray(outside)
 
 
 def _edges(values: Vector, k: int) -> tuple[Vector, Vector]:
