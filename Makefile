@@ -31,6 +31,7 @@ test: $(READY) ## Run the tests
 test-images: $(READY) ## Build the container images with podman and try them (root, minutes)
 	@echo "==> Building and trying the images"
 	FEDECADO_IMAGES=1 $(BIN)/python -m pytest -n0 -v tests/deploy/test_deploy_images.py $(ARGS)
+
 fuzz: $(READY) ## Try 100,000 hostile messages, sessions and configurations (CASES=N for another number)
 	@echo "==> Fuzzing with $(CASES) cases (some minutes)"
 	FEDECADO_EXPLORE=1 FEDECADO_FUZZ=$(CASES) $(BIN)/python -m pytest -n auto --timeout 0 tests/fuzz $(ARGS)

@@ -109,7 +109,7 @@ async def play(begun: bool, scripts: list[list[bytes]]) -> None:
     run = Run(Engine(Rules(max_rounds=2, retry=60.0)), make_algorithm("fedecado"), files)
     run._save = lambda *_: None  # type: ignore[method-assign]  # nothing is to be written in a fuzzing run
     quotas = Quotas()
-    service = SessionService(run, Timeouts(), About("run", "fedecado", "0"), quotas)
+    service = SessionService(run, Timeouts(), About("run", "fedecado", "0"), quotas=quotas)
     try:
         if begun:
             await run.start_from(LAYOUT, STATE)
