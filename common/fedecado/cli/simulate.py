@@ -31,6 +31,14 @@ SETTINGS = SimulateSettings
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON; - for standard output")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
+    # Not the setting's own flag: `fedecado config` knows both this one and the load test's.
+    parser.add_argument(
+        "--processes",
+        dest="simulate.processes",
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="short for --simulate-processes",
+    )
 
 
 def run(loaded: Loaded[SimulateSettings], args: argparse.Namespace) -> int:

@@ -391,7 +391,6 @@ class SimulateSection(Section):
         1,
         ge=1,
         description="Processes that train the clients; the results are the same with any number.",
-        json_schema_extra={"flag": "--processes"},
     )
     loss_samples: int = Field(
         256,
