@@ -38,12 +38,25 @@ def obstacle() -> str | None:
     missing = [tool for tool in ("ip", "tc", "iptables") if shutil.which(tool) is None]
     if missing:
         return f"network namespaces need {' and '.join(missing)}; install iproute2 and iptables"
-    name = f"fe-{secrets.token_hex(3)}"
+    name = _new_name()
     tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
     if tried.returncode:
         return f"no network namespaces here: {tried.stderr.strip()}"
     ip("netns", "delete", name)
     return None
+
+
+def _new_name() -> str:
+    """A name of our own, that tells by whom it is used."""
+    return f"fe{os.getpid()}x{secrets.token_hex(2)}"
+
+
+def sweep() -> None:
+    """Remove what test runs left behind that were killed."""
+    for name in re.findall(r"^fe\d+x\S+", run("ip", "netns", "list"), re.MULTILINE):
+        if not Path(f"/proc/{name[2:].partition('x')[0]}").exists():
+            # Another test run may be sweeping, too.
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, timeout=SECONDS, check=False)
 
 
 @final
@@ -99,7 +112,7 @@ class Network:
     """A bridge and the hosts on it; `close` removes them all, whatever state they are in."""
 
     def __init__(self) -> None:
-        self.name = f"fe-{secrets.token_hex(3)}"
+        self.name = _new_name()
         self.switch = f"{self.name}-sw"
         self._numbers = itertools.count(1)
         self._made: list[str] = []
@@ -159,6 +172,7 @@ def network() -> Iterator[Network]:
     reason = obstacle()
     if reason is not None:
         pytest.skip(reason)
+    sweep()
     made = Network()
     try:
         yield made
