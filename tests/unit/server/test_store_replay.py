@@ -182,6 +182,19 @@ def test_a_changed_outcome_is_found(tmp_path: Path) -> None:
     assert (difference.event, difference.round, difference.quantity) == (number, 1, "time")
 
 
+def test_a_changed_checkpoint_is_found(tmp_path: Path) -> None:
+    """The state as a whole is compared where the last checkpoint has it, also if a note came last."""
+    run = begun(tmp_path, recipe(), retention=KEPT)
+    go_on(run, 3)
+    settled(run).store.note({"before": "the checkpoint"})
+    checkpoint(run)
+    run.store.close()
+    change(tmp_path, "UPDATE checkpoint SET scalars = replace(scalars, '\"level\":', '\"level\":1')")
+    difference = replay_run(tmp_path).difference
+    assert difference is not None
+    assert difference.quantity == "level"
+
+
 def test_a_removed_event_is_found_without_the_updates_too(tmp_path: Path) -> None:
     stopped(tmp_path)
     change_row(tmp_path, "UpdateArrived", lambda payload: payload.update(task=999))

@@ -93,6 +93,7 @@ class _Rerun:
         for kind, payload, _ in self._counted(rows):
             if kind == RECIPE:
                 engine.rules = Recipe.load(payload).rules
+            if kind in (RECIPE, NOTE):
                 continue
             event, _, beside = decode_row(kind, payload, None)
             if isinstance(event, Aggregated) and "outcome" in beside:
@@ -114,7 +115,7 @@ class _Rerun:
         for kind, payload, place in self._counted(rows):
             if kind == RECIPE:
                 apply_recipe(driver.federation, Recipe.load(payload))
-            else:
+            elif kind != NOTE:
                 state = None if place is None else self._vault.map(place)
                 event, result, beside = decode_row(kind, payload, state)
                 yield from self._inputs(driver.engine, event, result, beside)
@@ -124,12 +125,10 @@ class _Rerun:
                 yield from self._checkpoints(driver, clients)
 
     def _counted(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Without notes, which change nothing."""
         for row in rows:
             self._at += 1
             self.told.events += 1
-            if row[0] != NOTE:
-                yield row
+            yield row
 
     def _overlay(self, start: records.Head) -> Overlay:
         if start is self._origin:
