@@ -67,7 +67,8 @@ class Command:
         """Its exit code, once all it said is read."""
         try:
             async with asyncio.timeout(within):
-                await self._reading
+                # Shielded: the process is still to be killed, and read to its end, when this times out.
+                await asyncio.shield(self._reading)
                 return await self.process.wait()
         except TimeoutError:
             raise AssertionError(f"{self.name} still runs after {within:g} s\n{self.text}") from None
