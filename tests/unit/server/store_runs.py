@@ -63,6 +63,8 @@ class World:
 
     driver: Driver
     chance: random.Random
+    bans: bool = False
+    """Whether clients are banned, too; apart, because stored runs know the events of a seed."""
     steps: list[Step] = field(default_factory=list)
     open: dict[str, int] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
@@ -88,17 +90,17 @@ class World:
             LeaseExpired(chance.randint(1, 30)),
             Measured(self.driver.engine.version, {"loss": float("nan"), "accuracy": 0.1}),
             UpdateArrived(client, chance.randint(1, 30)),
-            Unbanned(client),
             Resumed(),
         ]
         if client not in self.gone:
             events += [
                 Disconnected(client),
                 Left(client),
-                Banned(client, "why not"),
                 TaskFailed(client, self.open.get(client, 1)),
                 Paused(),
             ]
+        if self.bans:
+            events.append(Unbanned(client) if client in self.gone else Banned(client, "why not"))
         event = chance.choice(events)
         if isinstance(event, UpdateArrived) and event.task in self.driver.engine.tasks:
             return event, self.result(event.task)
@@ -139,11 +141,11 @@ class World:
         self.open = {c: t for c, t in self.open.items() if t in tasks and tasks[t].phase != "ready"}
 
 
-def uninterrupted(made: Recipe, seed: int, events: int) -> World:
+def uninterrupted(made: Recipe, seed: int, events: int, *, bans: bool = False) -> World:
     """A run in memory that nothing happens to."""
     engine = Engine(made.rules)
     federation = Federation(engine, made.make_algorithm(), made.layout, initial(made.layout), MemoryVectors())
-    world = World(Driver(federation), random.Random(seed))
+    world = World(Driver(federation), random.Random(seed), bans)
     world.run(events)
     return world
 

@@ -21,7 +21,7 @@ def stopped(folder: Path, algorithm: AlgorithmName = "fedecado", **options: Any)
     """A run of 80 events, its folder closed; its journal goes beyond its checkpoint."""
     made = recipe(algorithm)
     run = begun(folder, made, run_id="r-1", **options)
-    for number in play(run, uninterrupted(made, 3, 80).steps):
+    for number in play(run, uninterrupted(made, 3, 80, bans=True).steps):
         if number % 20 > 15 and not run.engine.closing:
             checkpoint(run, members={"ann": 1})
     run.store.note({"the": "last row"})

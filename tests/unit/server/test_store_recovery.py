@@ -51,7 +51,7 @@ def test_a_crash_at_any_moment_changes_nothing(
     crashes: list[int],
 ) -> None:
     made = recipe(algorithm, mode=mode, max_staleness=staleness, target_updates=3, robust=robust)
-    world = uninterrupted(made, seed, 90)
+    world = uninterrupted(made, seed, 90, bans=True)
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
         folder = Path(scratch) / "0"
