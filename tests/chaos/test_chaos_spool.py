@@ -19,7 +19,7 @@ PATIENT = ("--network-peer-loss", "60")
 async def test_an_update_survives_the_death_of_its_worker(processes: Processes) -> None:
     both = ("--rounds-min-clients", "2", "--rounds-min-updates", "2", "--rounds", "1", "--linger", "none")
     _, address = await processes.coordinator(*both, *PATIENT, "--store-record")
-    flags = ("--task", "process_tasks:point", "--worker-spool", "spool", *PATIENT)
+    flags = ("--task", "process_tasks:point", "--worker-spool", "spool", "--log-level", "debug", *PATIENT)
     async with Line(address) as line:
         worker = await processes.worker(line.address, "w0", *flags)
         await until(address, lambda status: status.clients.enrolled == 1)

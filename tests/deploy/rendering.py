@@ -28,6 +28,7 @@ WORKLOADS = ("StatefulSet", "Deployment", "Job")
 USER = 10001
 SECRETS = {
     "fedecado-coordinator-tls": {"ca.crt", "tls.crt", "tls.key"},
+    "fedecado-admin-token": {"admin.token"},
     "fedecado-worker-tls": {"ca.pem", "evaluator.pem", "evaluator.key"},
 }
 """What deploy/README.md or cert-manager makes; beside these the workers' has a pair per worker."""
@@ -121,6 +122,7 @@ def variables(container: Object) -> dict[str, str]:
     filled = {
         "metadata.name": "fedecado-worker-1",
         "metadata.labels['apps.kubernetes.io/pod-index']": "1",
+        "metadata.annotations['batch.kubernetes.io/job-completion-index']": "1",
     }
     found = {}
     for item in container.get("env", []):

@@ -15,9 +15,6 @@ from fedecado.common.sections import Everything
 from fedecado.common.settings import load
 from fedecado.common.tls import is_loopback
 
-# Built elsewhere; to be removed when the command is there.
-FUTURE_COMMANDS = {"loadtest"}
-
 pytestmark = pytest.mark.parametrize("rendered", ALL, ids=lambda found: found.name)
 
 
@@ -71,7 +68,7 @@ def test_fedecado_accepts_the_arguments_variables_and_file_of_every_container(
     settings: dict[str, Any] = {"coordinator": CoordinatorSettings, "worker": WorkerSettings}
     for pod, container in rendered.containers():
         command, *rest = container["args"]
-        assert command in COMMANDS.keys() | FUTURE_COMMANDS
+        assert command in COMMANDS
         if command not in settings:
             continue
         assert rest == ["--config", "/etc/fedecado/fedecado.toml"]

@@ -78,11 +78,11 @@ async def test_a_ban_while_a_round_is_computed_takes_the_flow_out_after_it(start
             await one.send_initial()
             heavy, held, reached = coordinator.run._heavy, asyncio.Event(), asyncio.Event()
 
-            async def waiting(work: Any, *arguments: Any) -> Any:
+            async def waiting(work: Any, *arguments: Any, **options: Any) -> Any:
                 if work.__name__ == "commit":
                     reached.set()
                     await held.wait()
-                return await heavy(work, *arguments)
+                return await heavy(work, *arguments, **options)
 
             coordinator.run._heavy = waiting
             await asyncio.gather(one.work(5.0), two.work(0.1))
