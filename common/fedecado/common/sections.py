@@ -191,7 +191,10 @@ class SolverSection(Section):
     """The central solve of FedECADO."""
 
     rho: float = Field(
-        1.2, ge=1, allow_inf_nan=True, description="Over-relaxation bound ρ on short windows; inf removes it."
+        4.0, ge=1, allow_inf_nan=True, description="Over-relaxation bound ρ on short windows; inf removes it."
+    )
+    reach: Literal["curvature", "fixed"] = Field(
+        "curvature", description="Whether a client's curvature tightens that bound, which exactness needs."
     )
     inertia: float = Field(
         0.1, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."

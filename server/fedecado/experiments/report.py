@@ -118,18 +118,19 @@ def _curves(outcomes: Sequence[Outcome], metric: str) -> Any:
         1, len(AXES), figsize=(5 * len(AXES), 4), layout="constrained", sharey=True
     )
     for axis, (name, place) in zip(axes, AXES.items(), strict=True):
-        for algorithm, own in groups.items():
+        for number, (algorithm, own) in enumerate(groups.items()):
             line = curve(own, metric, place)
             if line is None:
                 continue
-            axis.plot(line.x, line.mean, label=algorithm)
+            # Colours come again after ten lines.
+            axis.plot(line.x, line.mean, "-" if number < 10 else "--", label=algorithm)
             axis.fill_between(line.x, line.mean - line.spread, line.mean + line.spread, alpha=0.15)
         axis.set(xlabel=name)
         tidy(axis)
         if metric in LOWER_IS_BETTER:
             axis.set_yscale("log")
     axes[0].set_ylabel(metric)
-    axes[-1].legend(frameon=False, fontsize="small")
+    axes[-1].legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 

@@ -100,7 +100,7 @@ def cells_of(row: Row, bold: str) -> list[str]:
     return [
         f"`{row.algorithm}`" if "*" in bold else row.algorithm,
         bold.format(mean) if row.best else mean,
-        f"{row.spread:.4f}",
+        f"{row.spread:.4f}" if len(row.finals) > 1 else "",
         _gap(row),
         to_target,
     ]

@@ -31,7 +31,11 @@ def window(seed: int, rho: float = 1.2) -> tuple[Problem, Circuit]:
         moves=draw.standard_normal((a, SIZE)),
     )
     circuit = Circuit.build(
-        draw.uniform(0.02, 0.3, a), draw.uniform(0, 5, a), draw.lognormal(0, 0.5, a), n, Options(rho=rho)
+        draw.uniform(0.02, 0.3, a),
+        draw.uniform(0, 5, a),
+        draw.lognormal(0, 0.5, a),
+        n,
+        Options(rho=rho, reach="fixed"),
     )
     return problem, circuit
 

@@ -82,7 +82,7 @@ VARIANTS = {
     "common window": Options(tolerance=0.01, window="common", rho=1.8),
     "absent ignored": Options(tolerance=0.01, absent="ignored"),
     "fixed inductance": Options(tolerance=0.003, inductance=0.05),
-    "no bound": Options(tolerance=0.01, rho=math.inf),
+    "no bound": Options(tolerance=0.01, rho=math.inf, reach="fixed"),
     "one step": Options(tolerance=1e6),
     "published": Options.paper(inductance=0.1),
 }

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedecado.common.errors import NonFiniteError, NoUpdatesError, NumericsError, WindowError
-from fedecado.server.numerics.options import Options
+from fedecado.server.numerics.options import CAUTIOUS, STRAIGHT, Options
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,7 +22,8 @@ class Circuit:
     G: Floats
     L: float
     C: float
-    rho: float
+    rho: Floats
+    """How far each trajectory is extrapolated, in lengths of its own."""
 
     @classmethod
     def build(
@@ -37,8 +38,9 @@ class Circuit:
         _validate(T_i, h, w, enrolled)
         T = float(T_i.max())
         with np.errstate(over="ignore"):  # caught below, with a message
+            rho = _reach(T_i, w * h, options)
             # "own" is the time that the bounded trajectory really spans.
-            span = np.minimum(T, options.rho * T_i) if options.window == "own" else np.full_like(T_i, T)
+            span = np.minimum(T, rho * T_i) if options.window == "own" else np.full_like(T_i, T)
             G = 1.0 / span + w * h
             L = options.inductance or options.kappa * float(np.square(np.mean(1.0 / G))) / (4 * len(G))
         C = 1.0 + options.inertia * (enrolled - len(G))
@@ -47,7 +49,15 @@ class Circuit:
                 f"window times between {T_i.min():g} and {T:g} with curvatures up to {h.max():g} leave "
                 "floating-point range; check the learning rates the clients report"
             )
-        return cls(T, T_i, G, L, C, options.rho)
+        return cls(T, T_i, G, L, C, rho)
+
+
+def _reach(times: Floats, curvature: Floats, options: Options) -> Floats:
+    """rho_i: how far a trajectory may be drawn on as a straight line before it would have bent."""
+    if options.reach == "fixed":
+        return np.full_like(times, options.rho)
+    with np.errstate(divide="ignore", over="ignore"):  # no curvature, no bound
+        return np.clip(STRAIGHT / (curvature * times), min(CAUTIOUS, options.rho), options.rho)
 
 
 def _validate(times: Floats, curvatures: Floats, weights: Floats, enrolled: int) -> None:

@@ -9,14 +9,25 @@ from fedecado.common.errors import ConfigError
 Norm = Literal["rms", "max"]
 WindowRule = Literal["own", "common"]
 Absent = Literal["held", "ignored"]
+Reach = Literal["curvature", "fixed"]
+
+CAUTIOUS = 1.2
+"""An over-relaxation that was stable on every quadratic tried, whatever its curvature."""
+STRAIGHT = 0.1
+"""The share of its time constant 1 / (w_i h_i) over which a trajectory counts as a straight line.
+
+h_i is the mean curvature, and the directions that matter for stability are tens of times as stiff.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Knobs of the central solve; the defaults are the ones to start from."""
 
-    rho: float = 1.2
+    rho: float = 4.0
     """Trajectories are extrapolated to at most `rho` times their own length; infinity never bounds."""
+    reach: Reach = "curvature"
+    """Whether a client's curvature bounds that further, to a tenth of its time constant 1 / (w_i h_i)."""
     inertia: float = 0.1
     """lam: the share of an absent client's capacitance that loads the centre (0 to 1)."""
     kappa: float = 1.0
@@ -36,6 +47,7 @@ class Options:
 
     def __post_init__(self) -> None:
         _require(self.rho >= 1, "rho", self.rho, "1 or more; infinity means no bound")
+        _require(self.reach in get_args(Reach), "reach", self.reach, "'curvature' or 'fixed'")
         _require(0 <= self.inertia <= 1, "inertia", self.inertia, "between 0 and 1")
         _require(0 < self.kappa < math.inf, "kappa", self.kappa, "positive and finite")
         _require(0 < self.tolerance < math.inf, "tolerance", self.tolerance, "positive and finite")
@@ -50,7 +62,13 @@ class Options:
     def paper(cls, inductance: float = 1.0) -> Self:
         """The published choices: no bound, active clients only, maximum norm, a fixed L."""
         return cls(
-            rho=math.inf, inertia=0.0, inductance=inductance, norm="max", window="common", absent="ignored"
+            rho=math.inf,
+            reach="fixed",
+            inertia=0.0,
+            inductance=inductance,
+            norm="max",
+            window="common",
+            absent="ignored",
         )
 
 
