@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import Processes
+from processes import PATIENCE, Processes
 from stubborn import Stubborn, free_port
 
 from fedecado.common.layout import Layout, Vector
@@ -46,7 +46,7 @@ async def _play(processes: Processes, name: str, workers: int, kills: int) -> tu
             break
         await coordinator.kill()
         coordinator, _ = await processes.coordinator(*flags, bind=address)
-    assert await coordinator.exits() == 0
+    assert await coordinator.exits(within=max(PATIENCE, ROUNDS)) == 0
     await asyncio.wait_for(asyncio.gather(*working), 60)
     _, state, metadata = load_model(Path(processes.model("last", name)))
     assert metadata["version"] == str(ROUNDS)
