@@ -1,7 +1,9 @@
 """Folders of other versions: older ones are brought forward and go on, newer ones are refused."""
 
+import json
 import sqlite3
 from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,14 @@ from store_runs import checkpoint, fingerprint, play, recipe, uninterrupted
 
 from fedecado.common.errors import StoreError
 from fedecado.server.federation import Federation
+from fedecado.server.numerics.options import Options
 from fedecado.server.store import check, has_run, held, listing, recover, replay_run, schema
 
 OLD = Path(__file__).parent / "data" / "store_format_1.sql"
 """80 events of a run, as the version that had format 1 wrote them; the checkpoint holds 59."""
-MADE, SEED, EVENTS = recipe("fedecado", mode="stream"), 3, 80
+KNOBS = Options(rho=1.2)
+"""What the defaults were then; coordinators store every knob, this run stored none."""
+MADE, SEED, EVENTS = replace(recipe("fedecado", mode="stream"), solver=KNOBS), 3, 80
 CURRENT = len(schema.MIGRATIONS)
 
 
@@ -23,6 +28,10 @@ CURRENT = len(schema.MIGRATIONS)
 def old(tmp_path: Path) -> Path:
     with closing(sqlite3.connect(tmp_path / schema.DATABASE)) as database:
         database.executescript(OLD.read_text())
+        (text,) = database.execute("SELECT recipe FROM checkpoint").fetchone()
+        stored = json.dumps({**json.loads(text), "solver": asdict(KNOBS)})
+        database.execute("UPDATE checkpoint SET recipe = ?", (stored,))
+        database.commit()
     return tmp_path
 
 
