@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from fedecado.common.errors import ConfigError
-from fedecado.common.load_section import TRAINING_TIMES
+from fedecado.common.sections.load import TRAINING_TIMES
 
 _PARTS: Final = {"constant": 1, "uniform": 2, "exponential": 1, "lognormal": 2}
 

@@ -30,10 +30,10 @@ from fedecado.cli.admin import address
 from fedecado.cli.load_picture import LoadProgress, print_result
 from fedecado.cli.load_target import Target, given, started
 from fedecado.common.errors import ConfigError
-from fedecado.common.load_section import LoadSection
 from fedecado.common.sections import (
     AlgorithmSection,
     CoordinatorSection,
+    LoadSection,
     LogSection,
     NetworkSection,
     ObserveSection,

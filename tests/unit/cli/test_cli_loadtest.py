@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedecado.cli.loadtest import LoadSettings, make_plans
 from fedecado.cli.main import main
-from fedecado.common.load_section import LoadSection
+from fedecado.common.sections import LoadSection
 
 TLS = ("--network-tls-ca", "a", "--network-tls-certificate", "b", "--network-tls-key", "c")
 
