@@ -12,6 +12,7 @@ from protocol_client import LAYOUT, ProtocolClient
 
 from fedecado.common.errors import ConfigError, StoreError
 from fedecado.common.layout import Layout
+from fedecado.common.model_file import load_model
 from fedecado.server.rounds import Rules
 from fedecado.server.store import Recipe
 from fedecado.v1 import session_pb2 as pb
@@ -101,9 +102,15 @@ async def test_a_finished_run_is_not_gone_on_with(start: Any, connect: Any) -> N
         await client.send_initial()
         await client.work()
         await asyncio.wait_for(coordinator.run.finished.wait(), 10)
+    model = coordinator.run.files.path("last")
+    whole = load_model(model)
+    model.unlink()  # as if it had been killed before it wrote that
     with pytest.raises(ConfigError, match=r"is over .*--coordinator-fresh"):
         async with start(**kept(max_rounds=1)):
             pass
+    _, state, metadata = load_model(model)
+    assert np.array_equal(state, whole[1])
+    assert (metadata["version"], metadata["run_id"]) == ("1", whole[2]["run_id"])
 
 
 async def test_more_rounds_may_be_asked_for_at_a_restart(start: Any, connect: Any) -> None:

@@ -9,7 +9,7 @@ from typing import final
 
 from fedecado.common.errors import FedecadoError
 from fedecado.common.layout import Layout, Vector
-from fedecado.common.model_file import save_model
+from fedecado.common.model_file import load_model, save_model
 from fedecado.common.private_files import private_folder
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,13 @@ class ModelFiles:
 
     def path(self, which: str) -> Path:
         return self.folder / f"{which}.safetensors"
+
+    def holds(self, which: str, version: int) -> bool:
+        """Whether the file is there, whole, and of this version."""
+        try:
+            return load_model(self.path(which))[2].get("version") == str(version)
+        except (OSError, FedecadoError):
+            return False
 
     def save(
         self, which: str, layout: Layout, state: Vector, version: int, metrics: Mapping[str, float]

@@ -206,6 +206,7 @@ class Coordinator:
         if plan.recipe is not None and await files(has_run, plan.folder):
             recovered = await files(self._recover, plan.recipe)
             if recovered.engine.finished:
+                await files(self._complete, recovered)
                 recovered.store.close()
                 raise ConfigError(
                     f"the run in {plan.folder} is over ({recovered.engine.finished}); choose another --name, "
@@ -224,6 +225,13 @@ class Coordinator:
 
     def _recover(self, recipe: Callable[[Layout], Recipe]) -> Recovered:
         return recover_as(self._plan.folder, recipe, retention=self._plan.retention)
+
+    def _complete(self, recovered: Recovered) -> None:
+        """Write the last model of a run that was killed when it was over but for that."""
+        federation, left = recovered.federation, self.run.files
+        left.run_id = recovered.store.run_id
+        if not left.holds("last", federation.version):
+            left.save("last", federation.layout, federation.central, federation.version, {})
 
     def _begin_from(self, snapshot: Path, recipe: Callable[[Layout], Recipe]) -> Recovered:
         plan, run_id = self._plan, self.run.files.run_id
