@@ -8,6 +8,10 @@ weight, I_i / w_i), `w_i` data weight, `T_i` simulated time of the window. Each 
 and T_i = tau / w_i. Clipping bounds the whole bracket and momentum averages it, not grad f(x) alone:
 both vanish where grad f(x) balances the drift, so they do not move that point. Weight decay belongs to
 f and is added after clipping, in the order of torch's own SGD.
+
+A drift can push a client uphill, to where its loss is steep and steps of `eta` are no longer stable: the
+window then ends far away, and the next drift is made from that. So a window with a drift is `steady`: the
+bracket is bounded by its own first norm. Stable steps on a convex quadratic never meet that bound.
 """
 
 import math
@@ -57,6 +61,7 @@ class Plan:
     momentum: float = 0.0
     weight_decay: float = 0.0
     clip: float | None = None
+    steady: bool = True
     seed: int = 0
     precision: Precision = "full"
     loss_samples: int = 256
@@ -189,6 +194,8 @@ class _Descent:
         self._minus_b = None if drift is None else flat.vector(drift, "drift").neg_()
         self._x_start = flat.values.clone() if assignment.pull else None
         self._velocity: Tensor | None = None
+        self._steady = plan.steady and drift is not None
+        self._first_norm: Tensor | None = None  # of the bracket, in a steady window
         self._autocast = _autocast(flat, plan)
         self._losses: list[Tensor] = []  # of the steps since the last check
         self._recent: float | None = None  # mean of the steps before it
@@ -268,9 +275,14 @@ class _Descent:
         x, g, plan = self._flat.values, self._flat.grads, self._plan
         if self._x_start is not None:
             g.add_(x - self._x_start, alpha=self._assignment.pull)
-        if plan.clip is not None:
-            # As torch.nn.utils.clip_grad_norm_: no branch, so no wait for the device.
+        # Neither bound branches on a value, so nothing waits for the device.
+        if plan.clip is not None:  # as torch.nn.utils.clip_grad_norm_
             g.mul_((plan.clip / (torch.linalg.vector_norm(g) + 1e-6)).clamp_(max=1.0))
+        if self._steady:
+            norm = torch.linalg.vector_norm(g)
+            if self._first_norm is None:
+                self._first_norm = norm
+            g.mul_((self._first_norm / norm.clamp_min(torch.finfo(norm.dtype).tiny)).clamp_(max=1.0))
         if plan.weight_decay:
             g.add_(x, alpha=plan.weight_decay)
         if plan.momentum:

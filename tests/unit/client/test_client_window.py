@@ -75,7 +75,7 @@ def test_drift_and_pull_enter_every_step_and_time_counts_the_rates() -> None:
     task, flat, recorder = make()
     start, eta, mu, weight = flat.state(), 0.2, 0.7, 2.5
     b = np.random.default_rng(0).normal(size=flat.d)
-    plan = Plan(eta, epochs=2, batch_size=6, momentum=0.5)
+    plan = Plan(eta, epochs=2, batch_size=6, momentum=0.5, steady=False)
     result = run_window(task, flat, Assignment(start, b, mu, weight), plan, round_seed=0)
 
     x, v = start.copy(), np.zeros_like(start)
@@ -102,6 +102,79 @@ def test_a_drift_equal_to_the_gradient_holds_the_client_still(momentum: float) -
     plan = Plan(0.5, epochs=20, batch_size=100, momentum=momentum, clip=1e-3)
     result = run_window(task, flat, Assignment(start, drift), plan, round_seed=0)
     np.testing.assert_allclose(result.state, start, atol=1e-12)
+
+
+def quadratic(curvatures: Tensor) -> tuple[Task, FlatModel]:
+    """f(x) = x A x / 2 with A = diag(curvatures), one sample."""
+
+    class Point(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.x = nn.Parameter(torch.ones_like(curvatures))
+
+        def forward(self) -> Tensor:
+            return (curvatures * self.x.square()).sum() / 2
+
+    model = Point()
+    task = Task(model, (torch.zeros(1, 1), torch.zeros(1)), loss=lambda module, _: module())
+    return task, FlatModel(model, CPU, torch.float64)
+
+
+def test_a_steady_window_bounds_the_drifted_gradient_by_its_first_norm() -> None:
+    task, flat, recorder = make()
+    start, eta = flat.state(), 0.2
+    b = 0.1 * np.random.default_rng(0).normal(size=flat.d)
+    result = run_window(task, flat, Assignment(start, b), Plan(eta, epochs=2, batch_size=6), round_seed=0)
+    x, first, bounded = start.copy(), math.inf, 0
+    replay = FlatModel(copy.deepcopy(task.model), CPU, torch.float64)
+    for batch in recorder.batches:
+        replay.load(x)
+        replay.grads.zero_()
+        torch.autograd.backward(cross_entropy_on_pairs(replay.model, batch))
+        g = replay.grads.numpy() - b
+        norm = float(np.linalg.norm(g))
+        first = min(first, norm) if first == math.inf else first
+        bounded += norm > first
+        x = x - eta * g * min(1.0, first / norm)
+    assert 0 < bounded < len(recorder.batches)
+    np.testing.assert_allclose(result.state, x, rtol=1e-10, atol=1e-12)
+    loose = run_window(
+        task, flat, Assignment(start, b), Plan(eta, epochs=2, batch_size=6, steady=False), round_seed=0
+    )
+    assert not np.allclose(loose.state, result.state)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.floats(0.05, 9.5), min_size=3, max_size=3),
+    st.lists(st.floats(-5, 5), min_size=3, max_size=3),
+)
+def test_stable_steps_on_a_quadratic_never_meet_the_bound(
+    curvatures: list[float], drift: list[float]
+) -> None:
+    """Steps with eta lam < 2 shrink every component of the bracket, so exactness does not rest on it."""
+    task, flat = quadratic(torch.tensor(curvatures, dtype=torch.float64))
+    given_ = Assignment(flat.state(), np.array(drift))
+    steady, loose = (
+        run_window(task, flat, given_, Plan(0.2, epochs=15, steady=steady), round_seed=0).state
+        for steady in (True, False)
+    )
+    np.testing.assert_allclose(steady, loose, rtol=1e-13, atol=1e-13)
+
+
+def test_a_drift_that_makes_steps_unstable_does_not_carry_a_steady_window_away() -> None:
+    task, flat = quadratic(torch.tensor([12.0, 0.1], dtype=torch.float64))  # eta lam = 2.4
+    given_ = Assignment(flat.state(), np.array([3.0, 0.0]))
+    ends = [
+        float(
+            np.abs(
+                run_window(task, flat, given_, Plan(0.2, epochs=40, steady=steady), round_seed=0).state
+            ).max()
+        )
+        for steady in (True, False)
+    ]
+    assert ends[0] < 5
+    assert ends[1] > 1e4
 
 
 def test_an_epoch_shows_every_sample_once() -> None:

@@ -24,6 +24,9 @@ class TrainingSection(Section):
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the local steps.")
     weight_decay: float = Field(0.0, ge=0, description="Pull of the parameters towards zero.")
     clip: float | None = Field(None, gt=0, description="Largest gradient norm.")
+    steady: bool = Field(
+        True, description="Gradients less the drift never exceed the window's first; only with a drift."
+    )
     precision: Literal["full", "bf16"] = Field("full", description="Number format of the forward pass.")
     device: str = Field("auto", min_length=1, description="Device to train on: auto, cpu, cuda, cuda:1, mps.")
     sensitivity_every: int = Field(
