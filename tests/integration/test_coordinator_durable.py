@@ -2,6 +2,8 @@
 
 import asyncio
 import stat
+import threading
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from fedecado.common.layout import Layout
 from fedecado.common.model_file import load_model
 from fedecado.server.rounds import Rules
 from fedecado.server.store import Recipe
+from fedecado.server.store.vault import Vault
 from fedecado.v1 import session_pb2 as pb
 
 
@@ -87,6 +90,31 @@ async def test_a_stored_runs_model_stays_when_all_its_workers_are_gone(start: An
             assert "your model's layout is" in refused.message
         path = await coordinator.run.save_last()
         assert load_model(path)[2]["version"] == "2"
+
+
+async def test_old_files_are_removed_beside_the_acknowledgements(
+    start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removing, removed = threading.Event(), threading.Event()
+
+    def remove(_: Vault, names: Iterable[str]) -> int:
+        removing.set()
+        assert removed.wait(60)  # a thousand files on a busy disk
+        return 0
+
+    often = kept()
+    often["plan"]["checkpoint_seconds"] = 0.0
+    async with start(**often) as coordinator, connect(coordinator, "w1") as client:
+        await client.send_initial()
+        await client.work()
+        monkeypatch.setattr(Vault, "remove", remove)
+        try:
+            for _ in range(5):
+                await asyncio.wait_for(client.work(), 10)
+            assert await asyncio.to_thread(removing.wait, 10)
+            await asyncio.wait_for(client.work(), 10)
+        finally:
+            removed.set()
 
 
 async def test_measurements_and_the_best_version_are_remembered(start: Any, connect: Any) -> None:
