@@ -249,6 +249,9 @@ def test_the_compose_file_brings_up_a_federation_that_trains(
     print(podman.run("logs", trained).stderr)
     assert code == "0"
     until_healthy(podman, serving)
+    # As Kubernetes moves a pod: what is over is served again.
+    podman.run("restart", "--time", "60", serving)
+    until_healthy(podman, serving)
     looking = ("fedecado", "model", "inspect", "/var/lib/fedecado/study/last.safetensors", "--json")
     metadata = json.loads(podman.run("exec", serving, *looking).stdout)
     assert metadata["metadata"]["version"] == "2"
