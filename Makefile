@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 LINTERS := .venv-deploy/.ready
 CASES  ?= 100000
+# Of the image test: 1, auto (skipped where no container runs), or a folder to keep what is built.
+FEDECADO_IMAGES ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-images fuzz lint lint-deploy format proto bench audit clean
@@ -30,7 +32,7 @@ test: $(READY) ## Run the tests
 
 test-images: $(READY) ## Build the container images with podman and try them (root, minutes)
 	@echo "==> Building and trying the images"
-	FEDECADO_IMAGES=1 $(BIN)/python -m pytest -n0 -v tests/deploy/test_deploy_images.py $(ARGS)
+	FEDECADO_IMAGES=$(FEDECADO_IMAGES) $(BIN)/python -m pytest -n0 -v -rs -s tests/deploy/test_deploy_images.py $(ARGS)
 
 fuzz: $(READY) ## Try 100,000 hostile messages, sessions and configurations (CASES=N for another number)
 	@echo "==> Fuzzing with $(CASES) cases (some minutes)"

@@ -80,6 +80,7 @@ def test_fedecado_accepts_the_arguments_variables_and_file_of_every_container(
         read = load(settings[command], file=file, env=variables(container), known=Everything).settings
         assert str(read.run.directory) == "/var/lib/fedecado"
         if command == "coordinator":
+            assert read.coordinator.linger is None, "or a pod that moves after the run's end fails for ever"
             assert read.run.directory.as_posix() in {
                 mount["mountPath"] for mount in container["volumeMounts"]
             }

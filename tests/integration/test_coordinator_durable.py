@@ -2,6 +2,8 @@
 
 import asyncio
 import stat
+import threading
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from fedecado.common.layout import Layout
 from fedecado.common.model_file import load_model
 from fedecado.server.rounds import Rules
 from fedecado.server.store import Recipe
+from fedecado.server.store.vault import Vault
 from fedecado.v1 import session_pb2 as pb
 
 
@@ -75,6 +78,45 @@ async def test_the_next_coordinator_goes_on_where_the_last_one_stood(start: Any,
         assert coordinator.run.federation.version == 6
 
 
+async def test_a_stored_runs_model_stays_when_all_its_workers_are_gone(start: Any, connect: Any) -> None:
+    async with start(**kept()) as coordinator, connect(coordinator, "w1") as client:
+        await client.send_initial()
+        await client.work()
+    async with start(**kept()) as coordinator:
+        async with connect(coordinator, "w1") as client:
+            await client.work()
+        async with ProtocolClient(coordinator.address, "w2", Layout.flat(7)) as other:
+            refused = await other.hello(expect=pb.Refused)
+            assert "your model's layout is" in refused.message
+        path = await coordinator.run.save_last()
+        assert load_model(path)[2]["version"] == "2"
+
+
+async def test_old_files_are_removed_beside_the_acknowledgements(
+    start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removing, removed = threading.Event(), threading.Event()
+
+    def remove(_: Vault, names: Iterable[str]) -> int:
+        removing.set()
+        assert removed.wait(60)  # a thousand files on a busy disk
+        return 0
+
+    often = kept()
+    often["plan"]["checkpoint_seconds"] = 0.0
+    async with start(**often) as coordinator, connect(coordinator, "w1") as client:
+        await client.send_initial()
+        await client.work()
+        monkeypatch.setattr(Vault, "remove", remove)
+        try:
+            for _ in range(5):
+                await asyncio.wait_for(client.work(), 10)
+            assert await asyncio.to_thread(removing.wait, 10)
+            await asyncio.wait_for(client.work(), 10)
+        finally:
+            removed.set()
+
+
 async def test_measurements_and_the_best_version_are_remembered(start: Any, connect: Any) -> None:
     async with start(**kept()) as coordinator:
         async with (
@@ -111,6 +153,28 @@ async def test_a_finished_run_is_not_gone_on_with(start: Any, connect: Any) -> N
     _, state, metadata = load_model(model)
     assert np.array_equal(state, whole[1])
     assert (metadata["version"], metadata["run_id"]) == ("1", whole[2]["run_id"])
+
+
+async def test_a_finished_run_is_served_again_where_its_model_is_wanted(start: Any, connect: Any) -> None:
+    forever = kept(max_rounds=1)
+    forever["plan"]["linger"] = None
+    async with start(**forever) as coordinator, connect(coordinator, "w1") as client:
+        await client.send_initial()
+        await client.work()
+        await asyncio.wait_for(coordinator.run.finished.wait(), 10)
+    model = coordinator.run.files.path("last")
+    _, state, metadata = load_model(model)
+    model.unlink()  # as if it had been killed before it wrote that
+    for _ in range(2):  # a pod may be moved more than once
+        async with start(**forever) as coordinator:
+            await asyncio.wait_for(coordinator.run.finished.wait(), 10)
+            assert coordinator.run.files.run_id == metadata["run_id"]
+            assert np.array_equal(coordinator.run.federation.central, state)
+            async with ProtocolClient(coordinator.address, "w1", LAYOUT) as client:
+                await client.hello()
+                bye = await client.expect(pb.CoordinatorBye)
+                assert bye.reason == pb.CoordinatorBye.REASON_FINISHED
+        assert np.array_equal(load_model(model)[1], state)
 
 
 async def test_more_rounds_may_be_asked_for_at_a_restart(start: Any, connect: Any) -> None:

@@ -10,6 +10,7 @@ from processes import PATIENCE
 
 from fedecado.common.certificates import issue, make_authority
 from fedecado.common.timeouts import Timeouts
+from fedecado.loadtest.generators import Generators
 from fedecado.loadtest.plan import Mischief, Plan, TlsPattern
 from fedecado.loadtest.swarm import Swarm
 from fedecado.loadtest.tally import Tally
@@ -38,7 +39,7 @@ async def test_every_update_of_every_worker_is_counted_and_timed(start: Any) -> 
     assert not honest.errors and not bad.counts
     assert honest.counts["assigned"] == 48 and honest.counts["finished"] == honest.counts["welcomes"] == 12
     assert {name: len(histogram) for name, histogram in honest.latencies.items()} == {
-        "welcome": 12, "assign": 48, "receive": 48, "push": 48,
+        "welcome": 12, "assign": 48, "receive": 48, "push": 48, "lag": 0,
     }  # fmt: skip
     assert honest.counts["bytes_out"] > 48 * 2000 < honest.counts["bytes_in"]
 
@@ -140,3 +141,10 @@ async def test_a_coordinator_that_is_gone_is_an_error(start: Any) -> None:
     await until(lambda: swarm.honest.current.errors["disconnected: unavailable"] > 0)
     stopping.set()
     await asyncio.wait_for(running, PATIENCE)
+
+
+async def test_generators_that_do_not_end_in_time_are_ended_and_stopping_again_is_nothing(
+    tmp_path: Path,
+) -> None:
+    async with Generators([Plan("127.0.0.1:1", 0, 3)], tmp_path, patience=0.0) as generators:
+        await generators.stop()  # and again at the end

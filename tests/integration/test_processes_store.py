@@ -58,6 +58,27 @@ async def test_a_run_is_recorded_exported_and_begun_again_from_its_snapshot(proc
     assert np.linalg.norm(ended) > np.linalg.norm(began) > 0  # further from 0, where the first one began
 
 
+async def test_a_coordinator_started_again_after_the_end_serves_the_model(processes: Processes) -> None:
+    """As Kubernetes does it: the pod of a run that is over moves, and must not fail for ever."""
+    ended = await federate(processes, "first", "--rounds", "2")
+    served = ("--name", "first", "--linger", "none", "--rounds", "2")
+    again, address = await processes.coordinator(*served)
+    status = await until(address, lambda status: status.phase == pb.PHASE_FINISHED)
+    assert (status.run_id, status.model_version) == (ended.run_id, 2)
+    late = asyncio.create_task(Stubborn(address, 0).run())  # a worker's pod that Kubernetes starts again
+    await asyncio.wait_for(late, 60)
+    fetch = ("model", "download", "-o", "fetched.safetensors", "--coordinator", address)
+    download = await processes.start("download", *fetch)
+    assert await download.exits() == 0
+    assert load_model(processes.folder / "fetched.safetensors")[2]["version"] == "2"
+    again.process.kill()
+    await again.exits()
+    again, address = await processes.coordinator(*served)
+    await until(address, lambda status: status.phase == pb.PHASE_FINISHED)
+    again.process.terminate()
+    assert await again.exits() == 0
+
+
 async def test_a_snapshot_is_refused_where_it_cannot_be_begun_from(processes: Processes) -> None:
     for flags, code, said in [
         (("--from-snapshot", "nowhere"), 1, "cannot read nowhere/run.json"),

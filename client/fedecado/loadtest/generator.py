@@ -20,6 +20,8 @@ from fedecado.loadtest.plan import Plan
 from fedecado.loadtest.swarm import Swarm
 
 SECOND: Final = 1.0
+TICK: Final = 0.05
+"""Between two looks at how late this process's own event loop is."""
 _SPARE_FILES: Final = 64
 
 
@@ -50,13 +52,13 @@ async def _run(plan: Plan) -> None:
     # The parent holds the other end: if it dies, this ends, too.
     loop.add_reader(sys.stdin.fileno(), _heard, loop, stopping)
     swarm = Swarm(plan)
-    reporting = asyncio.create_task(_report(swarm))
+    aside = [asyncio.create_task(_report(swarm)), asyncio.create_task(_feel_lag(swarm))]
     try:
         await swarm.run(stopping)
     finally:
-        reporting.cancel()
-        with suppress(asyncio.CancelledError):
-            await reporting
+        for task in aside:
+            task.cancel()
+        await asyncio.gather(*aside, return_exceptions=True)
         _write(swarm, 0.0)
 
 
@@ -75,6 +77,14 @@ async def _report(swarm: Swarm) -> None:
         _write(swarm, late)
         if late > SECOND:
             due = time.perf_counter()
+
+
+async def _feel_lag(swarm: Swarm) -> None:
+    """A generator that is late itself measures itself; so it measures that, too."""
+    while True:
+        due = time.perf_counter() + TICK
+        await asyncio.sleep(TICK)
+        swarm.honest.current.latencies["lag"].add(max(0.0, time.perf_counter() - due))
 
 
 def _write(swarm: Swarm, late: float) -> None:

@@ -1,7 +1,6 @@
 """Generator processes as their parent sees them."""
 
 import asyncio
-import contextlib
 import json
 import signal
 import sys
@@ -116,14 +115,15 @@ class Generators:
         for process in self._processes:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._patience):
-                await asyncio.gather(*self._readers)
+        if self._readers:
+            await asyncio.wait(self._readers, timeout=self._patience)
         for process, reader in zip(self._processes, self._readers, strict=True):
             reader.cancel()
             if process.returncode is None and not reader.done():
                 process.kill()
             await process.wait()
+            if reader.done() and not reader.cancelled():
+                reader.result()  # raises if a line made no sense
 
     async def _start(self, number: int) -> Process:
         with self._log(number).open("wb") as log:

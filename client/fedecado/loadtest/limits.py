@@ -20,6 +20,8 @@ class Limits:
     max_assign_p99: float | None = None
     max_rss_growth: float | None = None
     """Megabytes."""
+    max_rss_slope: float | None = None
+    """Megabytes per minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Verdict:
 
 def judge(record: Record, limits: Limits) -> list[Verdict]:
     """A verdict on every limit that was set."""
-    growth = record.rss_growth
+    growth, grows = record.rss_growth, record.rss_trend
     return [
         *_most("max-errors", float(record.error_count), limits.max_errors),
         *_least("min-updates-rate", record.updates_rate, limits.min_updates_rate),
@@ -49,6 +51,7 @@ def judge(record: Record, limits: Limits) -> list[Verdict]:
         *_most("max-push-p99", record.quantile("push", "p99"), limits.max_push_p99),
         *_most("max-assign-p99", record.quantile("assign", "p99"), limits.max_assign_p99),
         *_most("max-rss-growth", None if growth is None else growth / MEGABYTE, limits.max_rss_growth),
+        *_most("max-rss-slope", None if grows is None else grows.slope / MEGABYTE, limits.max_rss_slope),
     ]
 
 

@@ -5,9 +5,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, final
 
 from fedecado.loadtest.tally import LATENCIES, Tally
+from fedecado.loadtest.trend import Trend, trend
 from fedecado.loadtest.watching import Sight, Vitals
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
+LATE: Final = 0.1
+"""Seconds of lag in the generators from which on the latencies are theirs as much as the coordinator's."""
 COUNTED: Final = (
     *("accepted", "duplicate", "refused", "stale", "cancelled"),
     *("welcomes", "cuts", "deaths", "finished"),
@@ -94,6 +97,18 @@ class Record:
         return round(statistics.median(sizes[-quarter:]) - statistics.median(sizes[quarter : 2 * quarter]))
 
     @property
+    def rss_trend(self) -> Trend | None:
+        """Bytes per minute after the first quarter."""
+        seen = [(s.at, float(s.rss)) for s in self.steady if s.rss is not None]
+        return trend(seen[len(seen) // 4 :])
+
+    @property
+    def late(self) -> bool:
+        """Whether the generators could not keep up, by the lag that a hundredth of their ticks exceed."""
+        lag = self.quantile("lag", "p99")
+        return lag is not None and lag > LATE
+
+    @property
     def rss_most(self) -> int | None:
         return max((s.rss for s in self.seconds if s.rss is not None), default=None)
 
@@ -104,7 +119,7 @@ class Record:
     def summary(self) -> dict[str, Any]:
         """The result in plain values."""
         steady, counts = self.steady, self.honest.counts
-        cores = [s.cpu for s in steady if s.cpu is not None]
+        cores, grows = [s.cpu for s in steady if s.cpu is not None], self.rss_trend
         return {
             "ended": self.ended,
             "workers": self.workers,
@@ -124,7 +139,9 @@ class Record:
             "coordinator_cores": statistics.fmean(cores) if cores else None,
             "coordinator_rss_most": self.rss_most,
             "coordinator_rss_growth": self.rss_growth,
+            "coordinator_rss_per_minute": None if grows is None else asdict(grows),
             "generator_cores": statistics.fmean([s.generator_cpu for s in steady]) if steady else None,
+            "generators_late": self.late,
             "errors": dict(self.errors.errors.most_common())
             | ({"never connected": self.never_connected} if self.never_connected else {}),
             "bad_actors": {"counts": dict(self.bad.counts), "errors": dict(self.bad.errors)},

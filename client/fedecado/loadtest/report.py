@@ -47,12 +47,21 @@ def figures(record: Record) -> Iterator[tuple[str, str]]:
     if summary["coordinator_cores"] is not None:
         yield "coordinator CPU", f"{summary['coordinator_cores']:.2f} cores"
     if record.rss_most is not None:
-        growth = record.rss_growth
-        grown = "" if growth is None else f", {growth / MEGABYTE:+.1f} MB from second to last quarter"
-        yield "coordinator memory", f"{record.rss_most / MEGABYTE:.0f} MB at most{grown}"
+        yield "coordinator memory", f"{record.rss_most / MEGABYTE:.0f} MB at most{_grown(record)}"
     if summary["generator_cores"] is not None:
         yield "generators' CPU", f"{summary['generator_cores']:.2f} cores"
+    if record.late:
+        words = "the generators were late, and so are the latencies; use more --processes or another machine"
+        yield "WARNING", words
     yield "errors", str(record.error_count)
+
+
+def _grown(record: Record) -> str:
+    growth, grows = record.rss_growth, record.rss_trend
+    text = "" if growth is None else f", {growth / MEGABYTE:+.1f} MB from second to last quarter"
+    if grows is not None:
+        text += f", {grows.slope / MEGABYTE:+.2f} ± {grows.error / MEGABYTE:.2f} MB per minute"
+    return text
 
 
 def seconds(value: float | None) -> str:

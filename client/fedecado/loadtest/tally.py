@@ -12,7 +12,8 @@ _STEP: Final = math.log(1.05)
 KINDS: Final = 40
 """Kinds of errors told apart; their texts are the peer's, so their number must have a bound."""
 
-LATENCIES: Final = ("welcome", "assign", "receive", "push")
+LATENCIES: Final = ("welcome", "assign", "receive", "push", "lag")
+"""The last is the generator's own: how late its event loop runs what is due."""
 
 
 @final

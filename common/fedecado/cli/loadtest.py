@@ -182,6 +182,7 @@ def _limits(load: LoadSection) -> Limits:
         load.max_push_p99,
         load.max_assign_p99,
         load.max_rss_growth,
+        load.max_rss_slope,
     )
 
 

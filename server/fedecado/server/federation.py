@@ -102,6 +102,8 @@ class Federation:
         self._forgetting = threading.Lock()
         """A client is forgotten on the event loop while another thread may be on its way through here."""
         self._gather: Gather | None = None
+        self._absorbed = 0
+        """How many leading tasks of the open round are in the gather."""
         self._pending: tuple[Aggregated[Any], Vector] | None = None
 
     @classmethod
@@ -170,8 +172,9 @@ class Federation:
         self._delivered[task] = _Delivered(self._update(task, result), result)
 
     def absorb(self, tasks: tuple[int, ...]) -> None:
-        """Take accepted updates of the open round into its sums, ahead of its close."""
-        self._gathered(tasks)
+        """Take accepted updates of the open round, by arrival, into its sums, ahead of its close."""
+        self._gathered(tasks[self._absorbed :])
+        self._absorbed = len(tasks)
 
     def aggregate(self, tasks: tuple[int, ...], enrolled: int | None = None) -> Vector:
         """The new central state from these tasks' updates; not official until `commit`.
@@ -225,7 +228,7 @@ class Federation:
             kept = self._delivered.items()
             for task in [t for t, k in kept if k.update.client == client and t not in closing]:
                 del self._delivered[task]
-            self._gather = None
+            self._gather, self._absorbed = None, 0
 
     def results(self, tasks: tuple[int, ...]) -> list[tuple[str, Result]]:
         """Clients and results behind these tasks, for reporting."""
@@ -268,7 +271,7 @@ class Federation:
         return self._gather
 
     def _close(self, tasks: tuple[int, ...]) -> None:
-        self._gather = None
+        self._gather, self._absorbed = None, 0
         for task in tasks:
             self._delivered.pop(task, None)
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedecado.common.errors import LayoutError, NonFiniteError, RoundError, WindowError
 from fedecado.common.layout import Entry, Layout
-from fedecado.server.algorithms import AlgorithmName, MemoryVectors, make_algorithm
+from fedecado.server.algorithms import AlgorithmName, Gather, MemoryVectors, make_algorithm
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import (
     Aggregated,
@@ -255,3 +255,21 @@ def test_results_are_known_until_the_round_is_committed() -> None:
         run.deliver(client, START + 1)
     named = [client for client, _ in run.federation.results(run.closed)]
     assert named == list(SAMPLES)
+
+
+def test_an_update_is_taken_in_once_however_often_its_round_is_absorbed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each arrival has the whole round absorbed; to go through it each time would take n squared steps."""
+    run, plain = Run(), Federation._current_gather
+    looked: list[int] = []
+
+    def gather(self: Federation, tasks: int) -> Gather:
+        looked.append(tasks)
+        return plain(self, tasks)
+
+    monkeypatch.setattr(Federation, "_current_gather", gather)
+    for number, client in enumerate(SAMPLES, start=1):
+        run.federation.accept(run.tasks[client], Result(START + number, 1.0))
+        run.federation.absorb(tuple(run.tasks[name] for name in list(SAMPLES)[:number]))
+    assert len(looked) == 2 * len(SAMPLES), "one for the update, one for the answer"

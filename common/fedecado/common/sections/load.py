@@ -138,3 +138,8 @@ class LoadSection(Section):
         description="MB by which the coordinator's memory may grow from the second to the last quarter.",
         json_schema_extra=_flag("max-rss-growth", "MB"),
     )
+    max_rss_slope: float | None = Field(
+        None,
+        description="MB per minute by which it may grow after the first quarter, by a fitted line.",
+        json_schema_extra=_flag("max-rss-slope", "MB"),
+    )

@@ -132,13 +132,21 @@ class Durable:
         try:
             # A thousand flows take seconds to flush; acknowledgements must not wait for that.
             await asyncio.to_thread(store.settle, capture)
-            await self._beside.files(store.checkpoint, capture)
+            files = await self._beside.files(store.switch, capture)
             self._since, self._bytes = time.monotonic(), 0
             log.debug("checkpoint written in %.3f s", time.perf_counter() - began)
         except StoreError as error:
             self._put_off(error)
+        else:
+            await self._sweep(store, files)
         finally:
             self._checkpointing = False
+
+    async def _sweep(self, store: Store, files: list[str]) -> None:
+        try:
+            await asyncio.to_thread(store.sweep, files)  # as long as the flush, and as far from the commits
+        except StoreError as error:
+            log.error("files of an earlier checkpoint are left; the next start removes them: %s", error)
 
     def _put_off(self, error: StoreError) -> None:
         log.error("no checkpoint could be written; the journal grows meanwhile: %s", error)

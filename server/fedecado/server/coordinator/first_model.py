@@ -51,6 +51,10 @@ class FirstModel:
         self._done = True
         self._begun(begun)
 
+    def spare(self) -> None:
+        """A stored run goes on: nobody is asked."""
+        self._done = True
+
     def ask(self, besides: Member | None = None) -> None:
         """Have one trainer send its model, unless one has been asked."""
         trainers = [member for member in self._members.connected(trains=True) if member is not besides]

@@ -205,12 +205,12 @@ class Coordinator:
         plan, files = self._plan, self.run.beside.files
         if plan.recipe is not None and await files(has_run, plan.folder):
             recovered = await files(self._recover, plan.recipe)
-            if recovered.engine.finished:
+            if recovered.engine.finished and plan.linger == 0:
                 await files(self._complete, recovered)
                 recovered.store.close()
                 raise ConfigError(
                     f"the run in {plan.folder} is over ({recovered.engine.finished}); choose another --name, "
-                    "or --coordinator-fresh to set it aside and begin anew"
+                    "--coordinator-fresh to set it aside and begin anew, or --linger to serve its model"
                 )
             if (unread := plan.initial or plan.snapshot) is not None:
                 log.warning("the run in %s goes on; %s is not read", plan.folder, unread)

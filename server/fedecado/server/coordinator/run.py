@@ -161,6 +161,7 @@ class Run:
 
     def resume(self, recovered: Recovered, grace: float) -> None:
         """Go on with a run that was stored; workers have `grace` seconds to come back with their tasks."""
+        self._first.spare()
         self.federation, self.engine = recovered.federation, recovered.engine
         self.layout, self.files.run_id = recovered.federation.layout, recovered.store.run_id
         self.members = load_members(recovered.members, recovered.notes)
@@ -172,12 +173,19 @@ class Run:
         for timer in timers(self.engine):
             self._carry_out(timer)
         version = self.federation.version
+        # What is over and started again, as by Kubernetes on another node, still has a model to serve.
+        becomes = "is over and is served" if self.engine.finished else "goes on"
         log.info(
-            "the run goes on at version %d; %s", version, describe(self.engine), extra=about(version=version)
+            "the run %s at version %d; %s",
+            becomes,
+            version,
+            describe(self.engine),
+            extra=about(version=version),
         )
         if (closed := recovered.driver.closed) is not None:
             self.handle(closed.event, self.durable.outcome_of(self.federation, closed))
         self.beside.after(grace, self._miss_the_absent)
+        self._maybe_finished()
 
     def _miss_the_absent(self) -> None:
         for client, record in list(self.engine.roster.clients.items()):

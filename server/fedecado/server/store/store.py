@@ -172,6 +172,10 @@ class Store:
 
     def checkpoint(self, capture: Capture) -> None:
         """Write a capture, switch to it at one stroke, and remove what it made superfluous."""
+        self.sweep(self.switch(capture))
+
+    def switch(self, capture: Capture) -> list[str]:
+        """Write a capture and switch to it at one stroke; files for `sweep`."""
         with self._writing:
             if capture.number <= self._written:
                 raise StoreError("this capture or a newer one is written already; take a new one")
@@ -189,7 +193,11 @@ class Store:
                 for client, place in capture.clients.items():
                     if self._unsaved[client] is place:
                         del self._unsaved[client]
-            self._opened.vault.remove(files)
+        return files
+
+    def sweep(self, files: list[str]) -> None:
+        """Remove what a checkpoint made superfluous; commits go on, for a thousand files take seconds."""
+        self._opened.vault.remove(files)
 
     def tell_flushes(self, flushed: Flushed) -> None:
         """From now on tell how long the disk takes."""

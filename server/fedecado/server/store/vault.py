@@ -63,6 +63,8 @@ class Vault:
         self._numbers = itertools.count(1 + max((int(n, 16) for n in used if _is_hex(n)), default=0))
         self._nbytes = sum((folder / name).stat().st_size for name in self.names())
         self._counting = threading.Lock()
+        self._unsettled: set[str] = set()
+        """Files that were `put` and not flushed since."""
         self.flushes = 0
         """How often the disk was waited for."""
 
@@ -101,18 +103,23 @@ class Vault:
             except OSError:
                 path.unlink(missing_ok=True)
                 raise
-        self._count(len(data))
+        with self._counting:
+            self._nbytes += len(data)
+            self._unsettled.add(name)
         point("flow.written")
         return Place(_code(vector), len(data), crc, name)
 
     def settle(self, places: Iterable[Place]) -> None:
-        """Put the content of files on the disk that were `put`."""
-        names = [place.file for place in places if place.file is not None]
+        """Put the content of files on the disk that were `put`, unless it is there."""
+        with self._counting:
+            names = [name for place in places if (name := place.file) is not None and name in self._unsettled]
         if len(names) > 1:
             with ThreadPoolExecutor(min(_SYNC_THREADS, len(names))) as pool:
                 list(pool.map(self._sync, names))
         elif names:
             self._sync(names[0])
+        with self._counting:
+            self._unsettled.difference_update(names)
 
     def is_short(self, nbytes: int) -> bool:
         """Whether such a vector lives in the database."""
@@ -168,6 +175,8 @@ class Vault:
         freed = 0
         for name in names:
             path = self.folder / name
+            with self._counting:
+                self._unsettled.discard(name)
             point("unlink.before")
             with explained(f"remove {path}"):
                 if path.is_file():
