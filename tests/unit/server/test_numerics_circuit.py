@@ -24,7 +24,7 @@ def build(options: Options | None = None, **changes: Any) -> Circuit:
 
 
 def test_sensitivities_take_the_time_that_each_trajectory_spans() -> None:
-    circuit = build(Options(rho=1.5, reach="fixed"))
+    circuit = build(Options(rho=1.5, reach="fixed", horizon="longest"))
     spans = np.array([0.15, 0.3, 0.4])  # min(T, rho T_i)
     np.testing.assert_allclose(circuit.G, 1 / spans + np.array([0.5, 0.0, 3.0]), rtol=1e-15)
     assert circuit.T == 0.4
@@ -32,17 +32,25 @@ def test_sensitivities_take_the_time_that_each_trajectory_spans() -> None:
 
 @pytest.mark.parametrize("options", [Options(window="common"), Options(rho=math.inf, reach="fixed")])
 def test_sensitivities_take_the_common_window_on_request_and_without_a_bound(options: Options) -> None:
-    np.testing.assert_allclose(build(options).G, 1 / 0.4 + np.array([0.5, 0.0, 3.0]), rtol=1e-15)
+    np.testing.assert_allclose(build(options).G, 1 / math.sqrt(0.07) + np.array([0.5, 0.0, 3.0]), rtol=1e-15)
 
 
 def test_a_trajectory_reaches_to_a_share_of_its_time_constant_within_its_bounds() -> None:
     h = [0.5, 0.0, 0.9, 9.0]
-    circuit = build(Options(rho=4.0), times=[0.1, 0.2, 0.4, 0.1], curvatures=h, weights=[1.0] * 4)
+    circuit = build(
+        Options(rho=4.0, horizon="longest"), times=[0.1, 0.2, 0.4, 0.1], curvatures=h, weights=[1.0] * 4
+    )
     # 0.1 / (w h T_i) = 2; without curvature the bound itself; never less than is always safe.
     np.testing.assert_allclose(circuit.rho, [2.0, 4.0, 1.2, 1.2])
     np.testing.assert_allclose(1 / (circuit.G - h), [0.2, 0.4, 0.4, 0.12])
     np.testing.assert_array_equal(build(Options(rho=1.1)).rho, 1.1)
     np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed")).rho, 4.0)
+
+
+def test_the_horizon_is_the_rms_of_the_windows_or_the_longest() -> None:
+    np.testing.assert_allclose(build().T, math.sqrt((0.1**2 + 0.2**2 + 0.4**2) / 3), rtol=1e-15)
+    assert build(Options(horizon="longest")).T == 0.4
+    assert pytest.approx(0.3, rel=1e-15) == build(times=[0.3, 0.3, 0.3]).T
 
 
 def test_inductance_follows_critical_damping_unless_given() -> None:
@@ -89,6 +97,7 @@ def test_scalars_out_of_range_raise_and_are_named(
 ALLOWED: dict[str, list[Any]] = {
     "rho": [1.0, 1.2, math.inf],
     "reach": ["curvature", "fixed"],
+    "horizon": ["rms", "longest"],
     "inertia": [0.0, 1.0],
     "kappa": [1e-3, 10.0],
     "inductance": [None, 1e-3, 5.0],
@@ -101,6 +110,7 @@ ALLOWED: dict[str, list[Any]] = {
 REFUSED: dict[str, list[Any]] = {
     "rho": [0.99, -1.0, math.nan],
     "reach": ["far"],
+    "horizon": ["shortest", None],
     "inertia": [-0.1, 1.1, math.nan],
     "kappa": [0.0, -1.0, math.inf, math.nan],
     "inductance": [0.0, -1.0, math.inf, math.nan],
@@ -132,6 +142,7 @@ def test_the_published_choices_can_be_selected() -> None:
     assert paper == Options(
         rho=math.inf,
         reach="fixed",
+        horizon="longest",
         inertia=0.0,
         inductance=0.3,
         norm="max",

@@ -16,6 +16,9 @@ class SolverSection(Section):
     reach: Literal["curvature", "fixed"] = Field(
         "curvature", description="Whether a client's curvature tightens that bound, which exactness needs."
     )
+    horizon: Literal["rms", "longest"] = Field(
+        "rms", description="Common time T of a round: root mean square of its windows, or the longest."
+    )
     inertia: float = Field(
         0.1, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."
     )

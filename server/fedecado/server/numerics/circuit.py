@@ -36,8 +36,8 @@ class Circuit:
     ) -> Self:
         T_i, h, w = (np.asarray(v, np.float64) for v in (times, curvatures, weights))
         _validate(T_i, h, w, enrolled)
-        T = float(T_i.max())
         with np.errstate(over="ignore"):  # caught below, with a message
+            T = float(T_i.max() if options.horizon == "longest" else np.sqrt(np.mean(np.square(T_i))))
             rho = _reach(T_i, w * h, options)
             # "own" is the time that the bounded trajectory really spans.
             span = np.minimum(T, rho * T_i) if options.window == "own" else np.full_like(T_i, T)
@@ -46,7 +46,7 @@ class Circuit:
         C = 1.0 + options.inertia * (enrolled - len(G))
         if not (np.isfinite(G).all() and L > 0 and math.isfinite(L)):
             raise NonFiniteError(
-                f"window times between {T_i.min():g} and {T:g} with curvatures up to {h.max():g} leave "
+                f"window times between {T_i.min():g} and {T_i.max():g} with curvatures up to {h.max():g} leave "
                 "floating-point range; check the learning rates the clients report"
             )
         return cls(T, T_i, G, L, C, rho)
