@@ -16,6 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.journal import ClosedRound, Measurement
+from fedecado.server.coordinator.refusals import SESSION_REASONS
 from fedecado.server.coordinator.run import Run
 from fedecado.server.observe.observer import Outcome, Window
 from fedecado.server.observe.plain import imbalance
@@ -44,6 +45,8 @@ class RunMetrics:
             return Histogram(f"fedecado_{name}", words, labels, buckets=buckets, registry=registry)
 
         self._updates = counter("updates", "Updates by outcome.", "outcome", "reason")
+        refused = counter("sessions_refused", "Sessions refused, or ended for what they sent.", "reason")
+        self._refused = {reason: refused.labels(reason) for reason in SESSION_REASONS}
         rounds = counter("rounds", "Rounds by how they closed.", "closed_by")
         self._rounds = {how: rounds.labels(how) for how in ("target", "deadline", "discarded")}
         self._round = histogram("round_duration_seconds", "From opening to new version.", _SECONDS)
@@ -64,6 +67,9 @@ class RunMetrics:
 
     def updated(self, outcome: Outcome, reason: str = "") -> None:
         self._updates.labels(outcome, reason).inc()
+
+    def refused(self, reason: str) -> None:
+        self._refused[reason].inc()
 
     def closed(self, closed: ClosedRound, windows: tuple[Window, ...]) -> None:
         self._rounds["deadline" if closed.late else "target"].inc()
