@@ -129,6 +129,7 @@ class _Solve:
             "shortest_step": gauge("solver_shortest_step_time", "Shortest dt of the latest round."),
             "step_level": gauge("solver_step_level", "m: the next step is T / 2^m."),
             "truncation_error": gauge("solver_truncation_error", "Largest error of an accepted step."),
+            "distrusted": gauge("round_distrusted", "Clients of the latest round who were not believed."),
             "central_change": gauge("central_change", "RMS of what the latest round moved x_c by."),
         }
         self._window = gauge("round_window_time", "T: the longest window of the latest round.")
