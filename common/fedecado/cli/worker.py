@@ -112,15 +112,15 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     address = Address(settings.worker.coordinator, timeouts, tls)
     folder = settings.worker.spool
     spool = None if folder is None else Spool(folder, identity.worker_id)
-    around = Surroundings(_observers(settings, identity), spool, credential, network.health_bind)
     guard = make_guard(settings.privacy) if settings.worker.role == "trainer" else None
+    around = Surroundings(_observers(settings, identity, guard), spool, credential, network.health_bind)
     code = run_process(address, identity, lambda: make_trainer(loaded, guard), around)
     if guard is not None:
         log.info("privacy: %s", guard.account.describe())
     return code
 
 
-def _observers(settings: WorkerSettings, identity: "Identity") -> "Observers":
+def _observers(settings: WorkerSettings, identity: "Identity", guard: "Guard | None") -> "Observers":
     """Those who were asked to watch; none costs nothing."""
     from fedecado.client.observer import Observer, Observers
 
@@ -129,6 +129,8 @@ def _observers(settings: WorkerSettings, identity: "Identity") -> "Observers":
         from fedecado.client.metrics import WorkerMetrics
 
         metrics = WorkerMetrics(identity.worker_id)
+        if guard is not None:
+            metrics.watch_privacy(guard.account)
         metrics.serve(settings.worker.metrics)
         observers.append(metrics)
     if settings.trace.to is not None:
