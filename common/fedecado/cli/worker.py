@@ -42,6 +42,7 @@ from fedecado.common.sections import (
 )
 from fedecado.common.settings import DEFAULT, Loaded, Settings
 from fedecado.common.timeouts import Timeouts
+from fedecado.common.tls import require_safe_target
 
 if TYPE_CHECKING:
     from fedecado.client.credential import Credential
@@ -101,6 +102,7 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
         name, tls = credential.worker_id, credential.tls
     else:
         return 0  # stopped before it got in
+    require_safe_target(settings.worker.coordinator, tls, insecure=network.insecure)
     identity = Identity(
         worker_id=name,
         role=settings.worker.role,
