@@ -107,9 +107,9 @@ def accuracy(cell: Cell, rounds: int) -> float:
 
 
 def _cells(seeds: int) -> Iterator[Cell]:
-    """Runs on the same data follow each other."""
-    for alpha, seed, algorithm, (bad, attack), defence in product(
-        ALPHAS, range(seeds), ALGORITHMS, BAD, DEFENCES
+    """Runs on the same data follow each other; one seed is complete before the next one begins."""
+    for seed, alpha, algorithm, (bad, attack), defence in product(
+        range(seeds), ALPHAS, ALGORITHMS, BAD, DEFENCES
     ):
         if algorithm == "fedecado" or DEFENCES[defence].response_bound is None:
             yield Cell(alpha, seed, algorithm, bad, attack, defence)
