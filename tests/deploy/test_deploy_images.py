@@ -198,7 +198,7 @@ def test_the_process_is_number_one_and_ends_well_when_told_to(
     plain = ("--bind", "0.0.0.0:50051", "--network-insecure", "--rounds", "none")
     started("coordinator", coordinator, "coordinator", *plain)
     until_healthy(podman, "coordinator")
-    started("worker-0", worker, "worker", "--coordinator", "coordinator:50051")
+    started("worker-0", worker, "worker", "--coordinator", "coordinator:50051", "--network-insecure")
     # Healthy is a worker that the coordinator knows.
     until_healthy(podman, "worker-0")
     for name in ("worker-0", "coordinator"):

@@ -1,16 +1,19 @@
 """Mutual TLS on a real coordinator: who gets in, as whom, and what an operator may do."""
 
 import asyncio
+import datetime
 import stat
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from cryptography import x509
 from protocol_client import LAYOUT, ProtocolClient
 
 from fedecado.cli.main import main
-from fedecado.common.certificates import expiry, issue, make_authority
+from fedecado.common import certificates
+from fedecado.common.certificates import expiry, issue, load_certificate, make_authority
 from fedecado.common.errors import ConfigError
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import TlsFiles, is_loopback, require_safe_bind
@@ -154,6 +157,57 @@ def test_listening_beyond_this_machine_needs_tls_or_a_word(address: str, local: 
     else:
         with pytest.raises(ConfigError, match="no TLS"):
             require_safe_bind(address, None, insecure=False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("coordinator", "--bind", "0.0.0.0:0"),
+        ("worker", "--coordinator", "far.example:1", "--worker-id", "w1"),
+    ],
+)
+def test_no_command_goes_beyond_this_machine_without_tls_by_itself(
+    command: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command]) == 2
+    assert "there is no TLS" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir()), "nothing was begun"
+
+
+def test_rotating_makes_a_new_key_for_the_same_name_hosts_and_life(certs: Path) -> None:
+    issue(certs, "coordinator", hosts=["127.0.0.1", "fl.example.org"], days=30)
+    before = {name: (certs / f"{name}.key").read_bytes() for name in ("coordinator", "w1", "w2", "ca")}
+    old = load_certificate(certs / "coordinator.pem")
+    assert main(["certs", "rotate", "coordinator", "--folder", str(certs)]) == 0
+    new = load_certificate(certs / "coordinator.pem")
+    alternatives = [c.extensions.get_extension_for_class(x509.SubjectAlternativeName) for c in (old, new)]
+    assert alternatives[0] == alternatives[1]
+    assert (old.subject, old.issuer) == (new.subject, new.issuer)
+    life = [c.not_valid_after_utc - c.not_valid_before_utc for c in (old, new)]
+    assert life[0] == life[1]
+    after = {name: (certs / f"{name}.key").read_bytes() for name in before}
+    assert {name for name in before if before[name] != after[name]} == {"coordinator"}
+
+
+def test_rotating_without_names_takes_those_that_are_due(
+    certs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serial = load_certificate(certs / "w1.pem").serial_number
+    assert main(["certs", "rotate", "--folder", str(certs)]) == 0
+    assert "nothing is due: none of 4" in capsys.readouterr().out
+    assert load_certificate(certs / "w1.pem").serial_number == serial
+    with monkeypatch.context() as patch:  # begun ten days ago, good for one more
+        patch.setattr(certificates, "SKEW", datetime.timedelta(days=10))
+        issue(certs, "w1", days=1)
+    serial = load_certificate(certs / "w1.pem").serial_number
+    others = {name: (certs / f"{name}.pem").read_bytes() for name in ("coordinator", "w2", "admin")}
+    assert main(["certs", "rotate", "--folder", str(certs)]) == 0
+    assert load_certificate(certs / "w1.pem").serial_number != serial
+    assert others == {name: (certs / f"{name}.pem").read_bytes() for name in others}
 
 
 def test_tls_takes_three_files_or_none(tmp_path: Path) -> None:

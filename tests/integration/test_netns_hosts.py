@@ -82,7 +82,7 @@ async def test_a_host_cut_off_mid_round_trains_on_comes_back_and_delivers(
     )
     worker = await processes.within(*host.inside).worker(
         f"{centre.address}:{PORT}", "w0", "--task", "process_tasks:gated", "--task-arg", f"gate={gate}",
-        "--training-probes", "1", "--log-level", "debug", *quick,
+        "--training-probes", "1", "--log-level", "debug", "--network-insecure", *quick,
     )  # fmt: skip
     await worker.says("task 1 started")
     host.cut()

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 from typing import Any, Final, final, get_args
 
 from fedecado.client.observer import Answer
+from fedecado.client.privacy import Account
 from fedecado.client.work import Failed, Measured, Outcome, Trained, Training, Work
 from fedecado.common.errors import ConfigError
 from fedecado.v1.session_pb2 import WorkerMessage
@@ -65,6 +66,15 @@ class WorkerMetrics:
         self._server: Any = None
         for collect in (ProcessCollector, PlatformCollector, GCCollector):
             collect(registry=registry)
+
+    def watch_privacy(self, account: Account) -> None:
+        """Show what the updates so far give away; nobody but the worker knows it."""
+        for name, words, read in (
+            ("privacy_epsilon", "Epsilon of all updates released so far.", lambda: account.epsilon),
+            ("privacy_delta", "The delta that epsilon is told for.", lambda: account.delta),
+            ("privacy_releases", "Updates released so far, by the account.", lambda: account.releases),
+        ):
+            Gauge(f"fedecado_worker_{name}", words, registry=self.registry).set_function(read)
 
     def serve(self, bind: str) -> int:
         """Listen from now on, on this machine alone unless a host is given; the port."""

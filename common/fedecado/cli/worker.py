@@ -42,6 +42,7 @@ from fedecado.common.sections import (
 )
 from fedecado.common.settings import DEFAULT, Loaded, Settings
 from fedecado.common.timeouts import Timeouts
+from fedecado.common.tls import require_safe_target
 
 if TYPE_CHECKING:
     from fedecado.client.credential import Credential
@@ -101,6 +102,7 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
         name, tls = credential.worker_id, credential.tls
     else:
         return 0  # stopped before it got in
+    require_safe_target(settings.worker.coordinator, tls, insecure=network.insecure)
     identity = Identity(
         worker_id=name,
         role=settings.worker.role,
@@ -112,15 +114,15 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     address = Address(settings.worker.coordinator, timeouts, tls)
     folder = settings.worker.spool
     spool = None if folder is None else Spool(folder, identity.worker_id)
-    around = Surroundings(_observers(settings, identity), spool, credential, network.health_bind)
     guard = make_guard(settings.privacy) if settings.worker.role == "trainer" else None
+    around = Surroundings(_observers(settings, identity, guard), spool, credential, network.health_bind)
     code = run_process(address, identity, lambda: make_trainer(loaded, guard), around)
     if guard is not None:
         log.info("privacy: %s", guard.account.describe())
     return code
 
 
-def _observers(settings: WorkerSettings, identity: "Identity") -> "Observers":
+def _observers(settings: WorkerSettings, identity: "Identity", guard: "Guard | None") -> "Observers":
     """Those who were asked to watch; none costs nothing."""
     from fedecado.client.observer import Observer, Observers
 
@@ -129,6 +131,8 @@ def _observers(settings: WorkerSettings, identity: "Identity") -> "Observers":
         from fedecado.client.metrics import WorkerMetrics
 
         metrics = WorkerMetrics(identity.worker_id)
+        if guard is not None:
+            metrics.watch_privacy(guard.account)
         metrics.serve(settings.worker.metrics)
         observers.append(metrics)
     if settings.trace.to is not None:

@@ -107,8 +107,17 @@ def require_safe_bind(address: str, tls: TlsFiles | None, *, insecure: bool) -> 
         )
 
 
+def require_safe_target(address: str, tls: ClientTls | None, *, insecure: bool) -> None:
+    """Refuse to send updates in plain text to another machine, unless that was said."""
+    if tls is None and not insecure and not is_loopback(address):
+        raise ConfigError(
+            f"{address} is on another machine, and there is no TLS; set network.tls_* to this worker's "
+            "certificate, enrol with --join-address, or say --network-insecure on a network you trust"
+        )
+
+
 def is_loopback(address: str) -> bool:
-    """Whether a listening address is reachable from this machine alone."""
+    """Whether an address is on this machine and reachable from it alone."""
     if address.startswith(("unix:", "unix-abstract:")):
         return True
     host = address.rpartition(":")[0].strip("[]")

@@ -186,14 +186,16 @@ class Federation:
         aggregated = self._algorithm.aggregate(self._state, gathered, max(n, len(gathered)))
         central = aggregated.central
         if self.layout.parameters < self.layout.size:
-            central = np.concatenate([central, self._mean_buffers(tasks)])
+            buffers = self._mean_buffers(tasks, aggregated.report.distrusted)
+            central = np.concatenate([central, buffers])
         self._pending = aggregated, central
         return central
 
-    def _mean_buffers(self, tasks: tuple[int, ...]) -> Vector:
-        """The updates' buffers, averaged by weight."""
+    def _mean_buffers(self, tasks: tuple[int, ...], without: frozenset[str]) -> Vector:
+        """The updates' buffers, averaged by weight; those of all clients if none would be left."""
         # By task: updates absorbed early may stand in another order in the gather.
-        delivered = [self._delivered[task] for task in tasks]
+        everyone = [self._delivered[task] for task in tasks]
+        delivered = [kept for kept in everyone if kept.update.client not in without] or everyone
         weights = np.asarray([kept.update.weight for kept in delivered])
         buffers = np.stack([kept.result.state[self.layout.parameters :] for kept in delivered])
         return self._algorithm.average(buffers, weights / weights.sum())

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedecado.client.metrics import WorkerMetrics
+from fedecado.client.privacy import Account
 from fedecado.client.work import Failed, Trained, Training
 from fedecado.common.errors import ConfigError
 from fedecado.v1.session_pb2 import Assign, Update, WorkerMessage
@@ -64,6 +65,18 @@ def test_tasks_are_counted_and_timed_from_arrival_to_answer(metrics: WorkerMetri
     metrics.dropped(3)
     found = scrape(port)
     assert found["fedecado_worker_tasks_ended_total,dropped"] == 1 and found["fedecado_worker_tasks"] == 0
+
+
+def test_what_updates_give_away_is_shown_as_the_account_has_it(metrics: WorkerMetrics) -> None:
+    account = Account(1e-5)
+    metrics.watch_privacy(account)
+    port = metrics.serve("0")
+    assert scrape(port)["fedecado_worker_privacy_epsilon"] == 0
+    for _ in range(20):
+        account.spend(8.0)
+    found = scrape(port)
+    assert found["fedecado_worker_privacy_epsilon"] == account.epsilon == pytest.approx(5.0, abs=0.1)
+    assert (found["fedecado_worker_privacy_delta"], found["fedecado_worker_privacy_releases"]) == (1e-5, 20)
 
 
 def test_a_port_in_use_is_said_so(metrics: WorkerMetrics) -> None:

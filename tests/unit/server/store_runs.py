@@ -11,6 +11,7 @@ import numpy as np
 from fedecado.common.errors import RoundError
 from fedecado.common.layout import Entry, Layout
 from fedecado.server.algorithms import AlgorithmName, MemoryVectors, Robust
+from fedecado.server.algorithms.base import RESPONSE
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import (
     Aggregated,
@@ -180,7 +181,8 @@ def fingerprint(federation: Federation) -> dict[str, Any]:
     content = held(federation)
     state = federation.content().state
     vectors = getattr(state, "flows", getattr(state, "vectors", None))
-    own = {client: vectors.get(client) for client in CLIENTS} if vectors is not None else {}
+    names = [*CLIENTS, *(RESPONSE + client for client in CLIENTS)]
+    own = {name: vectors.get(name) for name in names} if vectors is not None else {}
     return {
         "engine": federation.engine.snapshot(),
         "scalars": content.scalars,

@@ -11,15 +11,17 @@ from store_runs import CLIENTS, begun, checkpoint, fingerprint, play, recipe, un
 from fedecado.cli.main import main
 from fedecado.common.errors import ConfigError, StoreError
 from fedecado.common.model_file import load_model
-from fedecado.server.algorithms import AlgorithmName
+from fedecado.server.algorithms import AlgorithmName, Robust
 from fedecado.server.federation import Result
 from fedecado.server.rounds import Enrolled, Unbanned, UpdateArrived
 from fedecado.server.store import Recovered, Retention, create_from, export, gc, listing, recover
 
 
-def stopped(folder: Path, algorithm: AlgorithmName = "fedecado", **options: Any) -> Recovered:
+def stopped(
+    folder: Path, algorithm: AlgorithmName = "fedecado", robust: Robust | None = None, **options: Any
+) -> Recovered:
     """A run of 80 events, its folder closed; its journal goes beyond its checkpoint."""
-    made = recipe(algorithm)
+    made = recipe(algorithm, robust=robust)
     run = begun(folder, made, run_id="r-1", **options)
     for number in play(run, uninterrupted(made, 3, 80, bans=True).steps):
         if number % 20 > 15 and not run.engine.closing:
@@ -29,15 +31,20 @@ def stopped(folder: Path, algorithm: AlgorithmName = "fedecado", **options: Any)
     return run
 
 
-@pytest.mark.parametrize("algorithm", ["fedecado", "scaffold", "fedadam"])
+@pytest.mark.parametrize(
+    ("algorithm", "robust"),
+    [("fedecado", None), ("fedecado", Robust(response_bound=4.0)), ("scaffold", None), ("fedadam", None)],
+)
 @pytest.mark.parametrize("inline", [0, 1 << 16])
 def test_a_new_run_begins_where_a_snapshot_stood(
-    tmp_path: Path, algorithm: AlgorithmName, inline: int
+    tmp_path: Path, algorithm: AlgorithmName, robust: Robust | None, inline: int
 ) -> None:
-    run = stopped(tmp_path / "old", algorithm, inline_bytes=inline)
+    run = stopped(tmp_path / "old", algorithm, robust, inline_bytes=inline)
     expected = fingerprint(run.federation)
     run.store.close()
     told = export(tmp_path / "old", tmp_path / "snapshot")
+    assert told.clients == sum(expected["clients"].get(client) is not None for client in CLIENTS)
+    assert listing(tmp_path / "old").clients <= len(CLIENTS)
     new = create_from(tmp_path / "snapshot", tmp_path / "new", run_id="r-2")
     found = fingerprint(new.federation)
     assert (told.run_id, told.version) == ("r-1", new.federation.version)

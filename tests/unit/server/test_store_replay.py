@@ -13,7 +13,7 @@ import pytest
 from store_runs import World, begun, checkpoint, play, recipe, settled, uninterrupted
 
 from fedecado.cli.main import main
-from fedecado.server.algorithms import AlgorithmName
+from fedecado.server.algorithms import AlgorithmName, Robust
 from fedecado.server.store import (
     Recovered,
     Replayed,
@@ -41,9 +41,15 @@ def go_on(run: Recovered, seed: int, first: int = 0, last: int = EVENTS) -> None
     run.store.commit()
 
 
-def stopped(folder: Path, algorithm: AlgorithmName = "fedecado", seed: int = 3, **options: Any) -> Recovered:
+def stopped(
+    folder: Path,
+    algorithm: AlgorithmName = "fedecado",
+    seed: int = 3,
+    robust: Robust | None = None,
+    **options: Any,
+) -> Recovered:
     """A run whose journal goes beyond its last checkpoint."""
-    run = begun(folder, recipe(algorithm), **options)
+    run = begun(folder, recipe(algorithm, robust=robust), **options)
     go_on(run, seed)
     run.store.note({"the": "last row"})
     run.store.commit()
@@ -69,12 +75,15 @@ def change_row(folder: Path, kind: str, edit: Callable[[dict[str, Any]], None], 
         return int(number)
 
 
-@pytest.mark.parametrize("algorithm", ["fedecado", "scaffold", "fedadam"])
+@pytest.mark.parametrize(
+    ("algorithm", "robust"),
+    [("fedecado", None), ("fedecado", Robust(response_bound=4.0)), ("scaffold", None), ("fedadam", None)],
+)
 @pytest.mark.parametrize("inline", [0, 1 << 16])
 def test_a_recorded_run_is_computed_again_to_the_bit(
-    tmp_path: Path, algorithm: AlgorithmName, inline: int
+    tmp_path: Path, algorithm: AlgorithmName, robust: Robust | None, inline: int
 ) -> None:
-    run = stopped(tmp_path, algorithm, inline_bytes=inline, retention=KEPT)
+    run = stopped(tmp_path, algorithm, robust=robust, inline_bytes=inline, retention=KEPT)
     told = replay_run(tmp_path)
     assert told == Replayed(
         run.store.run_id,

@@ -39,7 +39,8 @@ class NetworkSection(Section):
         json_schema_extra={"allowed": "HOST:PORT", "metavar": "HOST:PORT"},
     )
     insecure: bool = Field(
-        False, description="Let a coordinator listen beyond this machine without TLS, on a trusted network."
+        False,
+        description="Listen, or connect as a worker, beyond this machine without TLS, on a trusted network.",
     )
 
     def tls(self) -> "TlsFiles | None":

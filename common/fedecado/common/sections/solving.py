@@ -60,3 +60,9 @@ class RobustSection(Section):
         lt=0.5,
         description="Share of a round's clients drawn in to the others at either end of every coordinate.",
     )
+    response_bound: float | None = Field(
+        None,
+        ge=1,
+        description="FedECADO: clients that go against their flow, or more than so many medians with it, get "
+        "the others' mean; none believes all.",
+    )

@@ -2,6 +2,7 @@
 
 from typing import Any, assert_never
 
+from fedecado.common.errors import ConfigError
 from fedecado.common.names import AlgorithmName
 from fedecado.server.algorithms.averaging import fedadam, fedavg, fedbuff, fedexp, fednova, fedprox
 from fedecado.server.algorithms.base import (
@@ -48,6 +49,11 @@ def make_algorithm(
     robust: Robust | None = None,
 ) -> Algorithm[Any]:
     """The named algorithm; a knob left at None takes the algorithm's own default."""
+    if robust is not None and robust.response_bound is not None and name != "fedecado":
+        raise ConfigError(
+            f"robust.response_bound watches how clients follow their flows, which {name} does not have; "
+            "use robust.norm_bound or robust.trim"
+        )
     plain = _make(name, solver, mu, server_rate)
     return Guarded(plain, robust) if robust is not None and robust.active else plain
 

@@ -9,7 +9,7 @@ and combines them (`aggregate`). States are values; what is as large as clients 
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -92,6 +92,12 @@ class Report:
     flows: dict[str, float] = field(default_factory=dict)
     """RMS of each active client's new flow I_i; these, and what `details` say of them, are known once the
     state is complete."""
+    distrusted: frozenset[str] = frozenset()
+    """Clients of the round that got the others' mean pull instead of their own."""
+
+
+RESPONSE: Final = "response/"
+"""Before a client's name: what is remembered of its responses. No worker's id has such a character."""
 
 
 class ClientVectors(Protocol):

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar, final
 from fedecado.common.errors import NormError
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.base import (
+    RESPONSE,
     Aggregated,
     Algorithm,
     Assignment,
@@ -19,8 +20,10 @@ from fedecado.server.algorithms.base import (
     HasCentre,
     Update,
 )
+from fedecado.server.algorithms.fedecado import FedEcadoState
 from fedecado.server.numerics.basis import squared_length
 from fedecado.server.numerics.circuit import Floats
+from fedecado.server.numerics.response import Response, distrusted, sketches
 from fedecado.server.numerics.robust import Pulls, Robust, draw_in, guard
 
 S = TypeVar("S", bound=HasCentre)
@@ -53,11 +56,39 @@ class Guarded(Generic[S]):
         return self.inner.average(rows, shares)
 
     def aggregate(self, state: S, gathered: Gather, enrolled: int) -> Aggregated[S]:
-        judged = guard(gathered.basis, self.inner.pulls(gathered), self.robust)
+        heard = self._hear(state, gathered)
+        bound = self.robust.response_bound
+        out = frozenset[str]() if bound is None else distrusted(heard, bound)
+        places = [place for place, client in enumerate(gathered.clients) if client in out]
+        judged = guard(gathered.basis, self.inner.pulls(gathered), self.robust, places)
         aggregated = self.inner.aggregate(state, gathered, enrolled)
         seen = {"median_displacement": judged.median, "beyond_bound": judged.beyond}
-        report = replace(aggregated.report, details={**aggregated.report.details, **seen})
-        return replace(aggregated, report=report)
+        if bound is not None:
+            seen["distrusted"] = len(out)
+        # In place: the algorithm itself completes its report when the state is complete.
+        aggregated.report.details.update(seen)
+
+        def finish() -> S:
+            after = aggregated.finish()
+            if isinstance(state, FedEcadoState):
+                for client, response in heard.items():
+                    state.flows.put(RESPONSE + client, response.pack())
+            return after
+
+        return replace(aggregated, report=replace(aggregated.report, distrusted=out), finish=finish)
+
+    def _hear(self, state: S, gathered: Gather) -> dict[str, Response]:
+        """How the round's clients follow their flows, by what they sent."""
+        if self.robust.response_bound is None or not isinstance(state, FedEcadoState):
+            return {}
+        size, clients = len(state.central), list(gathered.clients)
+        moves = sketches([move for _, _, move in gathered.moves()], size)
+        rates, flows = moves / gathered.times()[:, None], sketches(gathered.flows(), size)
+        heard = {}
+        for client, rate, flow in zip(clients, rates, flows, strict=True):
+            known = state.flows.get(RESPONSE + client)
+            heard[client] = Response(rate, flow) if known is None else Response.unpack(known).then(rate, flow)
+        return heard
 
     def check(self, update: Update, usual: float) -> None:
         """Raise NormError if an update is to be dropped; `usual` is what recent displacements measured."""
@@ -73,4 +104,6 @@ class Guarded(Generic[S]):
             )
 
     def forget(self, state: S, client: str) -> S:
+        if isinstance(state, FedEcadoState):
+            state.flows.drop(RESPONSE + client)
         return self.inner.forget(state, client)

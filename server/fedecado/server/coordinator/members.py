@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fedecado.common.errors import ProtocolError
 from fedecado.v1 import session_pb2 as pb
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from fedecado.server.coordinator.quotas import Bucket
     from fedecado.server.coordinator.session import Session
     from fedecado.server.observe.observer import Window
+
+
+DISTRUSTED: Final = "Distrusted"
+"""Kind of trouble of clients whom `robust.response_bound` does not believe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,17 @@ class Members:
         for window in windows:
             if (member := self.by_id.get(window.worker)) is not None:
                 member.last_flow = window.flow
+
+    def distrust(self, workers: Iterable[str]) -> list[str]:
+        """Note who was not believed in a closed round; those for whom that is news."""
+        news = []
+        for member in (self.by_id[worker] for worker in sorted(workers) if worker in self.by_id):
+            if member.trouble is None or member.trouble.kind != DISTRUSTED:
+                news.append(member.id)
+            member.blame(
+                DISTRUSTED, "it does not follow its flow; the others' mean counts instead of its update"
+            )
+        return news
 
     def connected(self, *, trains: bool) -> list[Member]:
         """Members with a session, in order of their indices."""

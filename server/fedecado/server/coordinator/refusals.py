@@ -1,5 +1,7 @@
 """Errors as the wire names them."""
 
+from typing import Final
+
 from fedecado.common.errors import (
     ChecksumError,
     FedecadoError,
@@ -46,6 +48,20 @@ def refused_session(error: FedecadoError) -> pb.Refused:
         )
     reason = next((r for kind, r in _SESSIONS if isinstance(error, kind)), pb.Refused.REASON_BAD_MESSAGE)
     return pb.Refused(reason=reason, message=str(error), retry=False)
+
+
+BANNED: Final = "banned"
+"""The wire has no word for it: a banned worker is told that its identity is refused, and why."""
+SESSION_REASONS: Final = (
+    *(name.removeprefix("REASON_").lower() for name in pb.Refused.Reason.keys()[1:]),
+    BANNED,
+)
+"""Why sessions are refused, as metrics name it."""
+
+
+def session_label(refused: pb.Refused) -> str:
+    """The wire's reason as metrics name it."""
+    return pb.Refused.Reason.Name(refused.reason).removeprefix("REASON_").lower()
 
 
 def label(error: FedecadoError) -> str:

@@ -513,6 +513,9 @@ class Run:
         )
         self.journal.add_round(closed, windows, late=late)
         self.members.note_flows(windows)
+        for worker in self.members.distrust(report.distrusted):
+            found = about(round=number, worker=worker)
+            log.warning("%s does not follow its flow; its updates do not count", worker, extra=found)
         self.observer.closed(self.journal.rounds[-1], windows)
         made = Closed(number, federation.version, tasks, enrolled, tuple(delivered), report)
         self.handle(made.event, self.durable.outcome_of(federation, made))

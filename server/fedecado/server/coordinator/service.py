@@ -29,7 +29,7 @@ from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.peers import Peer
 from fedecado.server.coordinator.post import verdict
 from fedecado.server.coordinator.quotas import Meter, Quotas
-from fedecado.server.coordinator.refusals import refused_session
+from fedecado.server.coordinator.refusals import BANNED, refused_session, session_label
 from fedecado.server.coordinator.run import Run
 from fedecado.server.coordinator.session import Session, envelope
 from fedecado.server.coordinator.untrusted import (
@@ -48,11 +48,11 @@ WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 
 
 class Refusal(Exception):  # noqa: N818 - carries an answer, it is no fault
-    """The stream ends with this answer."""
+    """The stream ends with this answer; metrics call it `label`."""
 
-    def __init__(self, answer: pb.Refused) -> None:
+    def __init__(self, answer: pb.Refused, label: str | None = None) -> None:
         super().__init__(answer.message)
-        self.answer = answer
+        self.answer, self.label = answer, label or session_label(answer)
 
 
 @final
@@ -83,7 +83,9 @@ class SessionService:
             with self._quotas.stream() as meter:
                 await self._visit(context, meter)
         except QuotaError as error:
-            await context.write(envelope(refused_session(error)))
+            answer = refused_session(error)
+            self._run.observer.refused(session_label(answer))
+            await context.write(envelope(answer))
 
     async def _visit(self, context: Any, meter: Meter) -> None:
         def wanted(header: Header) -> bool:
@@ -96,6 +98,7 @@ class SessionService:
             member = await self._admit(session, context.peer())
         except Refusal as refusal:
             log.warning("refused %s: %s", context.peer(), refusal)
+            self._run.observer.refused(refusal.label)
             await context.write(envelope(refusal.answer))
             return
         try:
@@ -130,8 +133,10 @@ class SessionService:
                 await self._arrived(member, arrival)
         except (ProtocolError, QuotaError) as error:
             _blame(member, error)
+            answer = refused_session(error)
+            self._run.observer.refused(session_label(answer))
             # Not raised: that would end the writer before it has sent this.
-            session.close(refused_session(error))
+            session.close(answer)
         finally:
             session.close()
 
@@ -169,7 +174,7 @@ class SessionService:
             layout = _check_hello(hello)
             _check_identity(hello, session.peer)
             if hello.worker_id in self._run.engine.banned:
-                raise Refusal(refusal(hello.worker_id, self._run.engine.banned[hello.worker_id]))
+                raise Refusal(refusal(hello.worker_id, self._run.engine.banned[hello.worker_id]), BANNED)
             hello = checked_hello(hello, self._quotas.limits.samples)
             self._quotas.require_sane(layout.nbytes)
             self._quotas.visit(hello.worker_id, self._run.members)

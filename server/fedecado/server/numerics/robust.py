@@ -2,11 +2,12 @@
 
 Updates are judged by the clients' pulls on the common timescale, `scale_i d_i - drift_i`: for FedECADO
 d_i / T_i - I_i, the displacement per simulated time less what the client's own flow made of it, which for
-an honest client is -w_i grad f_i. Two rules, each off by default:
+an honest client is -w_i grad f_i. Three rules, each off by default:
 
 * A norm bound. Pulls longer than `norm_bound` times the round's median are shortened to that.
 * Trimming. In every coordinate the k lowest and the k highest of the a values are drawn in to the nearest
   one that is kept, k = ceil(trim a). Whatever k clients send, the result lies between values of the others.
+* Belief. A client that does not go where its flow tells it (`response`) gets the mean pull of the others.
 
 Drawing in, not leaving out: a client that is left out of some coordinates has no trajectory there, and so
 no flow. Pulls, not displacements: flows integrate, so a client whose displacement is always a little off
@@ -14,7 +15,7 @@ would wind its flow up for ever; by its pull it is taken for one with another, b
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -43,11 +44,16 @@ class Robust:
     """Longer ones are shortened; or refused on arrival, too, by recent rounds' median; or only counted."""
     trim: float = 0.0
     """Share of a round's clients that are drawn in at either end, in every coordinate."""
+    response_bound: float | None = None
+    """Clients that go against their flows, or more than so many medians with them, are not believed."""
 
     def __post_init__(self) -> None:
         bound = self.norm_bound
         if bound is not None and not 1 <= bound < math.inf:
             raise ConfigError(f"norm_bound is {bound!r}; it must be 1 or more and finite, or none")
+        response = self.response_bound
+        if response is not None and not 1 <= response < math.inf:
+            raise ConfigError(f"response_bound is {response!r}; it must be 1 or more and finite, or none")
         if self.beyond not in get_args(Beyond):
             raise ConfigError(f"beyond is {self.beyond!r}; it must be one of {', '.join(get_args(Beyond))}")
         if not 0 <= self.trim < 0.5:
@@ -56,7 +62,7 @@ class Robust:
     @property
     def active(self) -> bool:
         """Whether it does anything."""
-        return self.norm_bound is not None or self.trim > 0
+        return self.norm_bound is not None or self.trim > 0 or self.response_bound is not None
 
     def trimmed(self, clients: int) -> int:
         """k: how many values are drawn in at either end."""
@@ -110,10 +116,11 @@ class Judged:
     """How many pulls were longer than the bound."""
 
 
-def guard(basis: Basis, pulls: Pulls, robust: Robust) -> Judged:
-    """Apply the rules to the displacements of a round, in place.
+def guard(basis: Basis, pulls: Pulls, robust: Robust, disbelieved: Collection[int] = ()) -> Judged:
+    """Apply the rules to the displacements of a round, in place; `disbelieved` are places among them.
 
-    Trimming comes first: a long vector that was shortened before would hide among the others' values.
+    Trimming comes first: a long vector that was shortened before would hide among the others' values. Belief
+    comes last: the mean that a client gets instead is one of pulls that are within the other rules.
     """
     median = float(np.median(np.sqrt(basis.squares() / basis.size)))
     bound, over = robust.norm_bound, 0
@@ -129,6 +136,8 @@ def guard(basis: Basis, pulls: Pulls, robust: Robust) -> Judged:
         if long.any():
             factors = np.where(long, limit / np.where(long, lengths, 1.0), 1.0)
             basis.rewrite(lambda moves, columns: _shorten(moves, pulls, factors, columns))
+    if disbelieved:
+        basis.rewrite(lambda moves, columns: _replace(moves, pulls, disbelieved, columns))
     return Judged(median, over)
 
 
@@ -147,6 +156,16 @@ def _shorten(moves: Vector, pulls: Pulls, factors: Floats, columns: slice) -> No
     drawn = np.empty_like(moves)
     pulls.put(drawn, values, columns)
     np.copyto(moves, drawn, where=(factors != 1.0)[:, None])
+
+
+def _replace(moves: Vector, pulls: Pulls, places: Collection[int], columns: slice) -> None:
+    """Give these clients the mean pull of the others, or none at all if there are no others."""
+    values = pulls.of(moves, columns)
+    kept = [i for i in range(len(values)) if i not in places]
+    values[list(places)] = values[kept].mean(axis=0) if kept else 0.0
+    drawn = np.empty_like(moves)
+    pulls.put(drawn, values, columns)
+    moves[list(places)] = drawn[list(places)]
 
 
 def draw_in(rows: Vector, k: int) -> npt.NDArray[np.bool_]:

@@ -16,6 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.journal import ClosedRound, Measurement
+from fedecado.server.coordinator.refusals import SESSION_REASONS
 from fedecado.server.coordinator.run import Run
 from fedecado.server.observe.observer import Outcome, Window
 from fedecado.server.observe.plain import imbalance
@@ -44,6 +45,8 @@ class RunMetrics:
             return Histogram(f"fedecado_{name}", words, labels, buckets=buckets, registry=registry)
 
         self._updates = counter("updates", "Updates by outcome.", "outcome", "reason")
+        refused = counter("sessions_refused", "Sessions refused, or ended for what they sent.", "reason")
+        self._refused = {reason: refused.labels(reason) for reason in SESSION_REASONS}
         rounds = counter("rounds", "Rounds by how they closed.", "closed_by")
         self._rounds = {how: rounds.labels(how) for how in ("target", "deadline", "discarded")}
         self._round = histogram("round_duration_seconds", "From opening to new version.", _SECONDS)
@@ -64,6 +67,9 @@ class RunMetrics:
 
     def updated(self, outcome: Outcome, reason: str = "") -> None:
         self._updates.labels(outcome, reason).inc()
+
+    def refused(self, reason: str) -> None:
+        self._refused[reason].inc()
 
     def closed(self, closed: ClosedRound, windows: tuple[Window, ...]) -> None:
         self._rounds["deadline" if closed.late else "target"].inc()
@@ -123,6 +129,7 @@ class _Solve:
             "shortest_step": gauge("solver_shortest_step_time", "Shortest dt of the latest round."),
             "step_level": gauge("solver_step_level", "m: the next step is T / 2^m."),
             "truncation_error": gauge("solver_truncation_error", "Largest error of an accepted step."),
+            "distrusted": gauge("round_distrusted", "Clients of the latest round who were not believed."),
             "central_change": gauge("central_change", "RMS of what the latest round moved x_c by."),
         }
         self._window = gauge("round_window_time", "T: the longest window of the latest round.")

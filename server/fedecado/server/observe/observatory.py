@@ -89,6 +89,9 @@ class Observatory:
     def updated(self, outcome: Outcome, reason: str = "") -> None:
         self._metrics.updated(outcome, reason)
 
+    def refused(self, reason: str) -> None:
+        self._metrics.refused(reason)
+
     def closed(self, closed: ClosedRound, windows: tuple[Window, ...]) -> None:
         self._metrics.closed(closed, windows)
 

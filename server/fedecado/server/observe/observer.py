@@ -30,6 +30,9 @@ class Observer(Protocol):
     def updated(self, outcome: Outcome, reason: str = "") -> None:
         """What became of an update; `reason` is one of the protocol's, in lower case."""
 
+    def refused(self, reason: str) -> None:
+        """A session was refused, or ended for what it sent; `reason` is one of `SESSION_REASONS`."""
+
     def closed(self, closed: "ClosedRound", windows: tuple[Window, ...]) -> None:
         """A round is aggregated."""
 
@@ -51,6 +54,7 @@ class NoObserver:
     """Nobody watches."""
 
     def updated(self, outcome: Outcome, reason: str = "") -> None: ...
+    def refused(self, reason: str) -> None: ...
     def closed(self, closed: "ClosedRound", windows: tuple[Window, ...]) -> None: ...
     def discarded(self) -> None: ...
     def measured(self, measurement: "Measurement") -> None: ...
@@ -68,6 +72,10 @@ class Several:
     def updated(self, outcome: Outcome, reason: str = "") -> None:
         for observer in self._observers:
             observer.updated(outcome, reason)
+
+    def refused(self, reason: str) -> None:
+        for observer in self._observers:
+            observer.refused(reason)
 
     def closed(self, closed: "ClosedRound", windows: tuple[Window, ...]) -> None:
         for observer in self._observers:

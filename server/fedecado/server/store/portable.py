@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from fedecado.common.errors import StoreError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.model_file import load_model, save_model
+from fedecado.server.algorithms.base import RESPONSE
 from fedecado.server.rounds import Engine
 from fedecado.server.store import records
 from fedecado.server.store.codec import from_json, to_json
@@ -144,8 +145,9 @@ def _write(target: Path, loaded: Loaded, clients: Overlay) -> Snapshot:
     point("export.model-written")
     names = clients.clients()
     sizes = {_ALGORITHM + name: (_dtype(v), v.size) for name, v in content.algorithm.items()}
-    d, dtype = federation.layout.parameters, _dtype(federation.central)
-    sizes |= {_CLIENT + name: (dtype, d) for name in names}
+    for name in names:
+        if (vector := clients.get(name)) is not None:
+            sizes[_CLIENT + name] = (_dtype(vector), vector.size)
     own = (vector for name in names if (vector := clients.get(name)) is not None)
     write_tensors(target / "state.safetensors", sizes, itertools.chain(content.algorithm.values(), own))
     text = to_json(
@@ -160,7 +162,7 @@ def _write(target: Path, loaded: Loaded, clients: Overlay) -> Snapshot:
         }
     )
     (target / "run.json").write_text(text)
-    return Snapshot(head.run_id, version, engine.round, len(names))
+    return Snapshot(head.run_id, version, engine.round, sum(not name.startswith(RESPONSE) for name in names))
 
 
 def _fresh(engine: dict[str, Any]) -> dict[str, Any]:
