@@ -44,10 +44,10 @@ class Circuit:
             G = 1.0 / span + w * h
             L = options.inductance or options.kappa * float(np.square(np.mean(1.0 / G))) / (4 * len(G))
         C = 1.0 + options.inertia * (enrolled - len(G))
-        if not (np.isfinite(G).all() and L > 0 and math.isfinite(L)):
+        if not (math.isfinite(T) and np.isfinite(G).all() and L > 0 and math.isfinite(L)):
             raise NonFiniteError(
-                f"window times between {T_i.min():g} and {T_i.max():g} with curvatures up to {h.max():g} leave "
-                "floating-point range; check the learning rates the clients report"
+                f"window times between {T_i.min():g} and {T_i.max():g} with curvatures up to {h.max():g} "
+                "leave floating-point range; check the learning rates the clients report"
             )
         return cls(T, T_i, G, L, C, rho)
 
