@@ -75,7 +75,7 @@ log = logging.getLogger(__name__)
 SAVE_SECONDS = 10.0
 """Least time between two writes of the last model while rounds go on."""
 
-LIGHT_BYTES = 1 << 18
+LIGHT_BYTES = 1 << 20
 """Vectors of up to this size together are worked on in the loop: handing them to a thread costs more."""
 
 R = TypeVar("R")

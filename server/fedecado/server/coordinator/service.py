@@ -133,6 +133,7 @@ class SessionService:
                 if member.session is not session:
                     return  # replaced, dropped or banned: what is still on its way does not count
                 await self._arrived(member, arrival)
+                del arrival  # a vector, perhaps: it must not stay until the next one is here
         except (ProtocolError, QuotaError) as error:
             _blame(member, error)
             answer = refused_session(error)

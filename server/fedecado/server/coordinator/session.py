@@ -101,6 +101,7 @@ class Session:
                 patience = began + self._timeouts.stall + self._inbox.expected / self._slowest
             if arrival is not None:
                 yield arrival
+                arrival = None  # a vector, perhaps: it must not stay until the next one is here
             pause = self._meter.pause(message)
             if pause > 0:
                 await asyncio.sleep(pause)
