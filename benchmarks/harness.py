@@ -96,7 +96,7 @@ def report(name: str, contenders: Sequence[Contender], **facts: Any) -> None:
 
 def save(name: str, content: dict[str, Any]) -> Path:
     """Write results with what is known of the machine; returns the path."""
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({**content, "machine": machine()}, indent=2) + "\n")
     return path

@@ -91,7 +91,7 @@ def started(module: str, *arguments: str) -> Iterator[Server]:
 
 
 def environment() -> dict[str, str]:
-    """For processes to measure: no settings of ours, and bytecode kept, as it is where packages are installed."""
+    """For processes to measure: no settings of ours, and with bytecode, as installed packages have it."""
     left = {k: v for k, v in os.environ.items() if not k.startswith("FEDECADO_")}
     left.pop("PYTHONDONTWRITEBYTECODE", None)
     return {**left, "PYTHONPATH": str(ROOT)}
