@@ -20,6 +20,8 @@ class Server:
 
     address: str
     pid: int
+    empty: int = 0
+    """Bytes that were resident when it began to listen."""
 
     def reset_peak(self) -> None:
         """Count the peak of memory from here on."""
@@ -81,7 +83,8 @@ def started(module: str, *arguments: str) -> Iterator[Server]:
             line = process.stdout.readline()
             if not line:
                 raise SystemExit(f"{module} did not start:\n{log.read_text()}")
-            yield Server(line.split()[-1], process.pid)
+            address = line.split()[-1]
+            yield Server(address, process.pid, Server(address, process.pid).resident)
         except SystemExit:
             print(log.read_text()[-2000:], file=sys.stderr)
             raise

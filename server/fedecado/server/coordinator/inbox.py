@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+from fedecado.common import allocator, spares
 from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError, QuotaError
 from fedecado.common.layout import DType, Layout, Vector
 from fedecado.common.wire import BulkChunk, Receiver
@@ -126,7 +127,7 @@ class Inbox:
             self._quotas.reserve(size)
             self._reserved = size
             self._landing = self._land(size, layout.dtype) if isinstance(header, pb.Update) else None
-            out = None if self._landing is None else self._landing.vector
+            out = _room(size, layout.dtype) if self._landing is None else self._landing.vector
             self._receiver = Receiver(size, layout.dtype, max_bytes=layout.nbytes, out=out, squared=True)
         except QuotaError:
             raise
@@ -164,6 +165,11 @@ class Inbox:
             except FedecadoError as damaged:
                 error = damaged
         return Unwanted(header) if error is None else Spoiled(header, error)
+
+
+def _room(nbytes: int, dtype: DType) -> Vector | None:
+    """Memory for a long vector; the allocator keeps that of short ones."""
+    return spares.received.take(nbytes)[:nbytes].view(dtype) if nbytes > allocator.KEPT else None
 
 
 def result_of(header: pb.Update, received: Received, curvature: float) -> Result:

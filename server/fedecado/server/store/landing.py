@@ -14,16 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, final
 
-import numpy as np
-import numpy.typing as npt
-
+from fedecado.common import spares
 from fedecado.common.layout import DType, Vector
 from fedecado.server.store.faults import point
 
 PIECE: Final = 4 << 20
 """Bytes that are written at once."""
-_ALIGNED: Final = 4096
-"""What the disk wants addresses and lengths to be a multiple of; no common one asks for more."""
 
 
 @final
@@ -39,7 +35,7 @@ class Landing:
     ) -> None:
         self.path, self._executor, self._flush = path, executor, flush
         self._descriptor: int | None = None
-        self._bytes = _aligned(nbytes)
+        self._bytes = spares.received.take(nbytes)
         self.vector: Vector = self._bytes[:nbytes].view(dtype)
         """To be filled from its begin on; see `reached`."""
         self.crc = 0
@@ -106,17 +102,8 @@ class Landing:
                 point("landing.synced")
 
 
-def _aligned(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Memory for so many bytes, and zeros up to a whole block."""
-    room = np.empty(_round_up(nbytes) + _ALIGNED, np.uint8)
-    skipped = -room.ctypes.data % _ALIGNED
-    found = room[skipped : skipped + _round_up(nbytes)]
-    found[nbytes:] = 0
-    return found
-
-
 def _round_up(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNED) * _ALIGNED
+    return -(-nbytes // spares.ALIGNED) * spares.ALIGNED
 
 
 def _create(path: Path) -> int:
