@@ -67,16 +67,30 @@ def encode(vector: Vector) -> Iterator[bytes]:
 
 @final
 class Frames:
-    """A vector encoded once, to be sent to any number of peers."""
+    """A vector encoded once, to be sent to any number of peers by one thread.
 
-    __slots__ = ("messages", "nbytes")
+    A message is made when the first peer is to get it, so that the first ones are under way while the last
+    ones are made. Until then `vector` must not change.
+    """
+
+    __slots__ = ("_coming", "_made", "nbytes")
 
     def __init__(self, vector: Vector) -> None:
-        self.messages = tuple(encode(vector))
+        self._coming, self._made = encode(vector), list[bytes]()
         self.nbytes = vector.nbytes
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self.messages)
+        yield from self._made
+        at = len(self._made)
+        while at < len(self._made) or self._make():
+            yield self._made[at]
+            at += 1
+
+    def _make(self) -> bool:
+        message = next(self._coming, None)
+        if message is not None:
+            self._made.append(message)
+        return message is not None
 
 
 @final

@@ -114,7 +114,7 @@ class Run:
         make = begin or (lambda layout, state: (Federation(engine, algorithm, layout, state), None))
         self._timeouts = timeouts or Timeouts()
         self._first = FirstModel(make, self._begin, self.members, self.beside, self._timeouts.first_model)
-        self._frames: tuple[int, asyncio.Future[Frames]] | None = None
+        self._frames: tuple[int, Frames] | None = None
         self._results: dict[int, Result] = {}
         self._aggregating = False
         self._leaving: list[str] = []
@@ -426,20 +426,20 @@ class Run:
             offer = await self._heavy(federation.offer, effect.task)
         except RoundError:
             return  # cancelled before its turn came; the engine knows
-        frames = await self._encoded(offer.version, offer.state)
         if effect.task not in self.engine.tasks or member.session is not session:
             return  # cancelled or gone meanwhile; the engine knows
         trace = self.traces.assigned(effect.task, effect.round, member.id)
+        frames = self._encoded(offer.version, offer.state)
         parcel, size = assignment(offer, effect.round, frames, self.suggestions, member.accepted, trace)
         session.send_parcel(parcel)
         self.journal.bytes_sent += size
         member.task_since, member.progress = time.time(), None
 
-    async def _encoded(self, version: int, state: Vector) -> Frames:
+    def _encoded(self, version: int, state: Vector) -> Frames:
         """The version's messages, made once for all workers."""
         if self._frames is None or self._frames[0] != version:
-            self._frames = version, asyncio.ensure_future(self._heavy(Frames, state))
-        return await asyncio.shield(self._frames[1])
+            self._frames = version, Frames(state)
+        return self._frames[1]
 
     def _accept(self, member: Member, task: int, duplicate: bool) -> None:
         result = self._results.pop(task, None)
