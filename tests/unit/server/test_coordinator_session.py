@@ -5,6 +5,7 @@ import weakref
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.timeouts import Timeouts
@@ -23,6 +24,9 @@ class Stream:
     def __init__(self, messages: list[Any]) -> None:
         self._messages, self.waits = iter(messages), asyncio.Event()
 
+    async def write(self, _: Any) -> None:
+        await asyncio.Future()
+
     async def read(self) -> Any:
         for message in self._messages:
             return message
@@ -30,11 +34,23 @@ class Stream:
         return await asyncio.Future()
 
 
+def session_on(stream: Stream, timeouts: Timeouts | None = None) -> Session:
+    meter = Meter(Limits(), None, lambda: 0.0)
+    return Session(stream, timeouts or Timeouts(), Inbox(lambda: LAYOUT), meter, 1.0)
+
+
+async def test_a_worker_that_does_not_take_a_message_is_given_up() -> None:
+    session = session_on(Stream([]), Timeouts(peer_loss=0.1))
+    session.send(pb.Cancel(task_id=1))
+    with pytest.raises(TimeoutError):
+        await session.write_all()
+
+
 async def test_a_vector_is_let_go_when_it_was_taken() -> None:
     header = pb.Update(layout_digest=LAYOUT.digest, state_bytes=LAYOUT.nbytes)
     chunks = [parse_worker_message(data) for data in encode(np.ones(1000, np.float32))]
     stream = Stream([pb.WorkerMessage(update=header), *chunks])
-    session = Session(stream, Timeouts(), Inbox(lambda: LAYOUT), Meter(Limits(), None, lambda: 0.0), 1.0)
+    session = session_on(stream)
     seen: list[weakref.ref[Vector]] = []
 
     def take(arrival: Arrival) -> None:

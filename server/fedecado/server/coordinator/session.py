@@ -122,12 +122,16 @@ class Session:
 
     async def write_all(self) -> None:
         """Send what is queued until the session is closed."""
-        while (parcel := await self._outbox.get()) is not None:
-            for message in parcel:
-                async with asyncio.timeout(self._timeouts.stall):
+        clock, stall = asyncio.get_running_loop().time, self._timeouts.stall
+        # One timeout that moves on costs half of a new one for each message.
+        async with asyncio.timeout(None) as limit:
+            while (parcel := await self._outbox.get()) is not None:
+                for message in parcel:
+                    limit.reschedule(clock() + stall)
                     await self._context.write(message)
-                if isinstance(message, bytes):
-                    self.sent += len(message)
+                    if isinstance(message, bytes):
+                        self.sent += len(message)
+                limit.reschedule(None)
 
     @property
     def _name(self) -> str:
