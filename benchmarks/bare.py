@@ -32,7 +32,7 @@ class Bare:
         self._mean, self._weights = mean, np.full(workers, 1 / workers, np.float32)
         self._rows = np.ones((workers if mean else 0, parameters), np.float32)
         self._header = _message(assign=header)
-        self._frames, self._drift = Frames(vector), tuple(Frames(vector)) if drift else ()
+        self._frames, self._drift = tuple(Frames(vector)), tuple(Frames(vector)) if drift else ()
         self._joined = 0
         self._meeting = asyncio.Barrier(workers)
 
@@ -43,7 +43,7 @@ class Bare:
         own, self._joined = self._joined, self._joined + 1
         while True:
             if await self._meeting.wait() == 0 and self._mean:
-                self._frames = Frames(self._weights @ self._rows)
+                self._frames = tuple(Frames(self._weights @ self._rows))
             for message in (self._header, *self._frames, *self._drift):
                 await context.write(message)
             if not await self._take(own, context):

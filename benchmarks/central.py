@@ -1,8 +1,12 @@
 """How long clients wait: from the last of 10 updates to the new centre, 9.2 million parameters."""
 
+from contextlib import ExitStack
+
 import numpy as np
 
 from benchmarks.harness import CORES, Contender, race, report
+from benchmarks.rivals.flower_aggregate import flower_aggregate
+from benchmarks.rivals.watch import RivalError
 from benchmarks.rounds import Round
 from fedecado.common.layout import Vector
 
@@ -31,5 +35,10 @@ def run(quick: bool) -> None:
         Contender("numpy loop", loop),
         Contender("naive temporaries", naive),
     ]
-    race(contenders, repeats)
+    with ExitStack() as stack:
+        try:
+            contenders.append(stack.enter_context(flower_aggregate(A, d)))
+        except RivalError as error:
+            print(f"central: without Flower's aggregate; {error}")
+        race(contenders, repeats)
     report("central", contenders, a=A, d=d)

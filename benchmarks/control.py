@@ -12,7 +12,7 @@ ENDLESS = ("--rounds", "1000000")
 
 def run(quick: bool) -> None:
     for workers in (2, 10) if quick else (2, 10, 100, 1000):
-        rounds = max(1, (200 if quick else 1000) // workers)
+        rounds = max(1, min(200, (200 if quick else 1000) // workers))
         with ExitStack() as stack:
             contenders = [
                 Contender(name, lambda fleet=fleet, rounds=rounds: fleet.work(rounds))  # type: ignore[misc] # mypy wants no defaults here

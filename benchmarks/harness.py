@@ -21,11 +21,15 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(slots=True)
 class Contender:
-    """Something to time: `run` is measured, `prepare` before it is not."""
+    """Something to time: `run` is measured, `prepare` before it and `settle` after it are not.
+
+    What it still does after `run` has to end in `settle`, or the next contender pays for it.
+    """
 
     name: str
     run: Callable[[], object]
     prepare: Callable[[], object] = lambda: None
+    settle: Callable[[], object] = lambda: None
     blas_threads: int = 1
     """The library holds BLAS at one thread; a rival that is one BLAS call gets all cores."""
     seconds: list[float] = field(default_factory=list)
@@ -46,6 +50,7 @@ def race(contenders: Sequence[Contender], repeats: int) -> None:
                 began = time.perf_counter()
                 contender.run()
                 taken = time.perf_counter() - began
+            contender.settle()
             if turn:
                 contender.seconds.append(taken)
 
@@ -91,7 +96,7 @@ def report(name: str, contenders: Sequence[Contender], **facts: Any) -> None:
 
 def save(name: str, content: dict[str, Any]) -> Path:
     """Write results with what is known of the machine; returns the path."""
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({**content, "machine": machine()}, indent=2) + "\n")
     return path

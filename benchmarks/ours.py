@@ -1,6 +1,5 @@
 """Rounds of a coordinator with worker processes, as `fedecado coordinator` and `fedecado worker` run them."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import grpc
 
-from benchmarks.servers import ROOT, coordinator
+from benchmarks.servers import coordinator, environment
 from fedecado.v1 import admin_pb2 as pb
 from fedecado.v1.admin_pb2_grpc import AdminServiceStub
 
@@ -39,10 +38,9 @@ def worker(address: str, number: int, parameters: int, folder: Path) -> Iterator
         *("--worker-id", f"w{number}", "--worker-threads", "1", "--training-probes", "1"),
         *("--task", "benchmarks.tasks:noop", "--task-arg", f"parameters={parameters}"),
     ]
-    own = {key: value for key, value in os.environ.items() if not key.startswith("FEDECADO_")}
     with Path(folder, f"worker-{number}.log").open("wb") as log:
         process = subprocess.Popen(
-            command, stderr=log, cwd=folder, env={**own, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            command, stderr=log, cwd=folder, env={**environment(), "OMP_NUM_THREADS": "1"}
         )
     try:
         yield process

@@ -5,7 +5,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from benchmarks.harness import RESULTS, Contender, free_memory, race, save
+from benchmarks import harness
+from benchmarks.harness import Contender, free_memory, race, save
 from benchmarks.rounds import Round
 
 mpl.use("Agg")
@@ -55,6 +56,6 @@ def _plot(points: list[dict[str, Any]]) -> None:
         axes.set(title=title, xlabel="clients in the round", ylabel="seconds")
         axes.grid(visible=True, which="both", alpha=0.3)
         axes.legend()
-    RESULTS.mkdir(exist_ok=True)
-    figure.savefig(RESULTS / "scaling.png", dpi=120)
-    print(f"plot written to {RESULTS / 'scaling.png'}")
+    path = harness.RESULTS / "scaling.png"
+    figure.savefig(path, dpi=120)
+    print(f"plot written to {path}")

@@ -20,6 +20,8 @@ class Server:
 
     address: str
     pid: int
+    empty: int = 0
+    """Bytes that were resident when it began to listen."""
 
     def reset_peak(self) -> None:
         """Count the peak of memory from here on."""
@@ -67,14 +69,13 @@ def started(module: str, *arguments: str) -> Iterator[Server]:
     """`python -m MODULE ARGUMENTS`, once it says in one line where it listens; ended on leaving."""
     with tempfile.TemporaryDirectory(prefix="fedecado-bench-") as folder:
         log = Path(folder, "stderr")
-        own = {key: value for key, value in os.environ.items() if not key.startswith("FEDECADO_")}
         with log.open("wb") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=folder,
-                env={**own, "PYTHONPATH": str(ROOT)},
+                env=environment(),
                 text=True,
             )
         assert process.stdout is not None
@@ -82,10 +83,21 @@ def started(module: str, *arguments: str) -> Iterator[Server]:
             line = process.stdout.readline()
             if not line:
                 raise SystemExit(f"{module} did not start:\n{log.read_text()}")
-            yield Server(line.split()[-1], process.pid)
+            address = line.split()[-1]
+            yield Server(address, process.pid, Server(address, process.pid).resident)
+        except SystemExit:
+            print(log.read_text()[-2000:], file=sys.stderr)
+            raise
         finally:
             _end(process)
             process.stdout.close()
+
+
+def environment() -> dict[str, str]:
+    """For processes to measure: no settings of ours, and with bytecode, as installed packages have it."""
+    left = {k: v for k, v in os.environ.items() if not k.startswith("FEDECADO_")}
+    left.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**left, "PYTHONPATH": str(ROOT)}
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -51,7 +51,12 @@ def _ours(clients: int) -> list[float]:
 
 def _flower(scripts: Path, folder: Path, clients: int, rounds: int) -> list[float]:
     times, log = folder / "times", folder / "log"
-    own = {**os.environ, "HOME": str(folder), "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    own = {
+        **{key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},
+        **{"HOME": str(folder), "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"},
+        # By default Ray gives up after 30 s, which on a busy machine is before its own processes are there.
+        "RAY_raylet_start_wait_time_s": "300",
+    }
     command: list[str | Path] = [scripts / "python", SCRIPT, str(clients), str(rounds), times]
     with running(command, log, own):
-        return durations(times, rounds, within=120.0 + 60.0 * rounds, log=log)
+        return durations(times, rounds, within=360.0 + 60.0 * rounds, log=log)

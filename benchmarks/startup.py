@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.harness import Contender, race, report
 from benchmarks.ours import worker
-from benchmarks.servers import coordinator
+from benchmarks.servers import coordinator, environment
 
 PATIENCE = 120.0
 
@@ -40,7 +40,7 @@ def run(quick: bool) -> None:
 
 
 def _python(*arguments: str) -> None:
-    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment())
 
 
 def _wait_for(log: Path, word: str) -> None:

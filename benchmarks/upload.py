@@ -39,11 +39,8 @@ def run(quick: bool) -> None:
 class _Upload:
     def __init__(self, name: str, fleet: Fleet, traffic: Traffic) -> None:
         self._fleet, self.traffic = fleet, traffic
-        self.contender = Contender(name, self._run, self._prepare)
-
-    def _prepare(self) -> None:
-        self._fleet.receive()
-        self.traffic.begin(self._fleet.server)
+        fleet.receive()
+        self.contender = Contender(name, self._run, lambda: traffic.begin(fleet.server), fleet.receive)
 
     def _run(self) -> None:
         self._fleet.deliver()

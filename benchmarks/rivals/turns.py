@@ -36,7 +36,7 @@ def _case(
 ) -> None:
     workers, parameters = sizes
     ours = 30 if quick else 200 if parameters < 1_000_000 else 20
-    theirs, turns = (3, 1) if quick else (5, 3)
+    theirs, turns = (3, 1) if quick else (4, 2)
     runs: dict[str, Rounds] = {
         "fedecado": lambda folder: our_rounds(folder, workers, parameters, ours),
         f"{package} {version(scripts, package)}": lambda folder: rounds(

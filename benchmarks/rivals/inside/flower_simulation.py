@@ -39,5 +39,8 @@ def main(grid: Grid, _: Context) -> None:
 
 
 if __name__ == "__main__":
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-    run_simulation(server_app=server, client_app=client, num_supernodes=CLIENTS, backend_config=resources)
+    backend = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"include_dashboard": False, "object_store_memory": 256 << 20},
+    }
+    run_simulation(server_app=server, client_app=client, num_supernodes=CLIENTS, backend_config=backend)

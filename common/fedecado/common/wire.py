@@ -13,6 +13,7 @@ the parser as the method's deserializer. A client had better register none and p
 itself: grpc.aio logs what a client's deserializer raises and hands out None instead.
 """
 
+import math
 import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeVar, final
@@ -66,16 +67,30 @@ def encode(vector: Vector) -> Iterator[bytes]:
 
 @final
 class Frames:
-    """A vector encoded once, to be sent to any number of peers."""
+    """A vector encoded once, to be sent to any number of peers by one thread.
 
-    __slots__ = ("messages", "nbytes")
+    A message is made when the first peer is to get it, so that the first ones are under way while the last
+    ones are made. Until then `vector` must not change.
+    """
+
+    __slots__ = ("_coming", "_made", "nbytes")
 
     def __init__(self, vector: Vector) -> None:
-        self.messages = tuple(encode(vector))
+        self._coming, self._made = encode(vector), list[bytes]()
         self.nbytes = vector.nbytes
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self.messages)
+        yield from self._made
+        at = len(self._made)
+        while at < len(self._made) or self._make():
+            yield self._made[at]
+            at += 1
+
+    def _make(self) -> bool:
+        message = next(self._coming, None)
+        if message is not None:
+            self._made.append(message)
+        return message is not None
 
 
 @final
@@ -84,7 +99,8 @@ class Receiver:
 
     `expected_bytes` is what the header announced. More than `max_bytes`, which the caller knows from
     its layout, is refused before anything is allocated. `out` takes the place of a new vector, for
-    instance a mapped file. After an error the transfer is lost, and the receiver with it.
+    instance a mapped file. With `squared` the squared length is taken on the way. After an error the
+    transfer is lost, and the receiver with it.
     """
 
     def __init__(
@@ -94,6 +110,7 @@ class Receiver:
         *,
         max_bytes: int,
         out: Vector | None = None,
+        squared: bool = False,
     ) -> None:
         itemsize = np.dtype(dtype).itemsize
         if expected_bytes > max_bytes:
@@ -109,6 +126,7 @@ class Receiver:
         self._wire: Vector = self._vector.view(np.dtype(dtype).newbyteorder("<"))
         self._checksum = Checksum()
         self._received = 0
+        self._square = 0.0 if squared else math.nan
         self._finished = False
 
     @property
@@ -116,13 +134,18 @@ class Receiver:
         """Bytes taken in so far."""
         return self._received
 
+    @property
+    def square(self) -> float:
+        """Squared length of what has arrived, NaN if it is not taken; infinite if it is beyond the dtype."""
+        return self._square
+
     def add(self, chunk: BulkChunk) -> None:
         """Write a chunk to its place; raise unless it is the next one, fits and is finite."""
         start, stop = self._received, self._received + len(chunk.data)
         self._check_order(chunk)
         self._bytes[start:stop] = chunk.data
         self._checksum.update(chunk.data)
-        self._check_finite(start, stop)
+        self._square += self._check_finite(start, stop)
         self._received = stop
 
     def finish(self, trailer: Trailer) -> Vector:
@@ -159,15 +182,22 @@ class Receiver:
                 f"{self._bytes.size} bytes"
             )
 
-    def _check_finite(self, start: int, stop: int) -> None:
-        """Look at the numbers that bytes start to stop complete, while they are in cache."""
+    def _check_finite(self, start: int, stop: int) -> float:
+        """Look at the numbers that bytes start to stop complete, while they are in cache; their square."""
         first, last = start // self._wire.itemsize, stop // self._wire.itemsize
-        finite = np.isfinite(self._wire[first:last])
+        numbers = self._wire[first:last]
+        if not math.isnan(self._square):
+            with np.errstate(over="ignore", invalid="ignore"):
+                square = float(np.dot(numbers, numbers))
+            if math.isfinite(square):  # which proves every number finite
+                return square
+        finite = np.isfinite(numbers)
         if not finite.all():
             at = first + int(finite.argmin())
             raise NonFiniteError(
                 f"number {at} of the vector is {self._wire[at]}; lower the learning rate or clip gradients"
             )
+        return math.inf
 
 
 def serialize_message(message: Message | bytes) -> bytes:

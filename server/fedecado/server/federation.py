@@ -9,9 +9,9 @@ closes (the new centre is ready), `commit` (flows are rewritten; the next round 
 import math
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -28,9 +28,12 @@ from fedecado.server.algorithms import (
     Report,
     Update,
 )
-from fedecado.server.numerics.basis import require_usable
+from fedecado.server.numerics.basis import largest_square, require_usable
 from fedecado.server.rounds import Engine
 from fedecado.server.rounds.ledger import Task
+
+if TYPE_CHECKING:
+    from fedecado.server.store.landing import Landing
 
 ROUNDS_COMPARED = 5
 """Rounds whose median tells what a usual update is."""
@@ -60,6 +63,10 @@ class Result:
     steps: int = 0
     loss_before: float = math.nan
     loss_after: float = math.nan
+    square: float = field(default=math.nan, compare=False)
+    """Squared length of `state`, if whoever received it took that on the way."""
+    landing: "Landing | None" = field(default=None, compare=False, repr=False)
+    """The file that `state` goes to already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +168,8 @@ class Federation:
         """
         record, _ = self._open(task)
         self.layout.check(result.state, f"update of client {record.client!r}")
-        _require_usable(result.state, self.layout, f"update of client {record.client!r}")
+        if not is_usable(result):
+            _require_usable(result.state, self.layout, f"update of client {record.client!r}")
         update = self._update(task, result)
         update.check()
         if usual is not None and isinstance(self._algorithm, Guarded):
@@ -283,6 +291,11 @@ def usual_displacement(newest_first: Iterable[Mapping[str, float]]) -> float | N
     found = (details.get("median_displacement") for details in islice(newest_first, ROUNDS_COMPARED))
     lengths = [length for length in found if length is not None]
     return float(np.median(lengths)) if lengths else None
+
+
+def is_usable(result: Result) -> bool:
+    """Whether the length alone, buffers included, shows that a state can be aggregated."""
+    return result.square < largest_square(result.state.dtype)
 
 
 def _require_usable(state: Vector, layout: Layout, what: str) -> None:

@@ -1,7 +1,7 @@
 """Vectors arrive whole and exact, or not at all."""
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -109,11 +109,19 @@ def test_frames_serve_any_number_of_receivers_of_any_kind(parse: Any) -> None:
         assert np.array_equal(receive(frames, receiver_for(vector), parse), vector)
 
 
-def test_frames_do_not_follow_later_changes_of_the_vector() -> None:
-    vector = make_vector(10)
-    frames, before = Frames(vector), vector.copy()
-    vector[:] = 0
+@pytest.mark.usefixtures("small_chunks")
+def test_frames_are_made_once_for_receivers_that_overtake_each_other() -> None:
+    vector = make_vector(999)
+    before, frames = vector.copy(), Frames(vector)
+    one, two = iter(frames), iter(frames)
+    seen = {"one": [*islice(one, 3)], "two": [*islice(two, 7)]}
+    seen["one"] += islice(one, 20)
+    seen["two"] += two
+    seen["one"] += one
+    assert seen["one"] == seen["two"] == [*frames]
+    vector[:] = 0  # all are made
     assert np.array_equal(receive(frames, receiver_for(vector)), before)
+    assert all(a is b for a, b in zip(frames, frames, strict=True))
 
 
 def test_a_receiver_writes_into_the_vector_it_is_given() -> None:

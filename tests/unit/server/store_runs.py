@@ -2,12 +2,13 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedecado.common.checksum import crc32
 from fedecado.common.errors import RoundError
 from fedecado.common.layout import Entry, Layout
 from fedecado.server.algorithms import AlgorithmName, MemoryVectors, Robust
@@ -34,7 +35,7 @@ from fedecado.server.rounds import (
     Unbanned,
     UpdateArrived,
 )
-from fedecado.server.store import Driver, Recipe, Recovered, counts, create, held
+from fedecado.server.store import Driver, Recipe, Recovered, Store, counts, create, held
 
 LAYOUT = Layout((Entry("w", (7,)), Entry("running_mean", (2,), "buffer")))
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None  # noqa: S108 - for folders of random names
@@ -151,9 +152,20 @@ def uninterrupted(made: Recipe, seed: int, events: int, *, bans: bool = False) -
     return world
 
 
-def play(run: Recovered, steps: list[Step]) -> Iterator[int]:
+def landed(store: Store, result: Result) -> Result:
+    """The result as it comes in over the network, its vector on the way to the disk."""
+    landing = store.land(result.state.nbytes, LAYOUT.dtype)
+    assert landing is not None
+    landing.vector[:], landing.crc = result.state, crc32(result.state.tobytes())
+    for received in range(1, result.state.nbytes + 1):
+        landing.reached(received)
+    return replace(result, state=landing.vector, landing=landing)
+
+
+def play(run: Recovered, steps: list[Step], *, land: bool = False) -> Iterator[int]:
     """Drive a stored run through known steps; yields each one's number after it was appended."""
-    for event, result in steps:
+    for event, sent in steps:
+        result = landed(run.store, sent) if land and sent is not None else sent
         closed, outcome = run.driver.closed, None
         if closed is not None and isinstance(event, Aggregated):
             outcome = run.store.outcome_of(run.federation, closed)

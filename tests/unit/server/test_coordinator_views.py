@@ -12,6 +12,7 @@ import pytest
 from fedecado.common.layout import Layout
 from fedecado.server.algorithms import make_algorithm
 from fedecado.server.coordinator.about import About
+from fedecado.server.coordinator.inbox import Received
 from fedecado.server.coordinator.journal import ClosedRound, Measurement
 from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.run import Run
@@ -136,7 +137,7 @@ async def test_an_update_that_comes_twice_leaves_nothing_in_memory(run: Run) -> 
     member, (task, *_) = run.members.by_id["a"], sorted(run.engine.tasks)
     header = session_pb2.Update(task_id=task, window=0.1, weight=run.engine.tasks[task].weight)
     for _ in range(2):
-        await run.deliver(member, header, np.ones(10, np.float32))
+        await run.deliver(member, header, Received(header, np.ones(10, np.float32)))
     session: Any = member.session
     outcomes = [m.outcome for m in session.sent if isinstance(m, session_pb2.Acknowledge)]
     assert outcomes == [session_pb2.Acknowledge.OUTCOME_ACCEPTED, session_pb2.Acknowledge.OUTCOME_DUPLICATE]
@@ -148,7 +149,8 @@ async def test_an_update_of_someone_who_does_not_train_is_refused(run: Run) -> N
     await run.start_from(LAYOUT, np.zeros(10, np.float32))
     judge = session_pb2.Hello(worker_id="judge", role=session_pb2.ROLE_EVALUATOR)
     member = run.members.admit(judge, Ears(), "ipv4:2")  # type: ignore[arg-type]
-    await run.deliver(member, session_pb2.Update(task_id=1), np.ones(10, np.float32))
+    header = session_pb2.Update(task_id=1)
+    await run.deliver(member, header, Received(header, np.ones(10, np.float32)))
     session: Any = member.session
     (answer,) = session.sent
     assert answer.reason == session_pb2.Acknowledge.REASON_UNKNOWN_TASK

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 from store_runs import MEMORY, begun, checkpoint, fingerprint, play, recipe, uninterrupted
 
-from fedecado.server.store import Recovered, check, create_from, export, faults, has_run, recover, schema
+from fedecado.server.store import (
+    Recovered,
+    check,
+    create_from,
+    export,
+    faults,
+    has_run,
+    recover,
+    schema,
+    vault,
+)
 from fedecado.server.store.faults import ONCE, POINTS
 
 MADE = recipe("fedecado", max_staleness=2)
@@ -27,9 +37,10 @@ def opened(folder: Path) -> Recovered:
 def victim(folder: Path, point: str, passage: int) -> None:
     """Runs until it is killed; what is durable, and so acknowledged, it says in a file."""
     faults.arm(point, passage)
+    vault.LANDING_BYTES = 0  # type: ignore[misc]
     said = os.open(folder / "acknowledged", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     with (run := opened(folder)).store:
-        for number in play(run, uninterrupted(MADE, SEED, EVENTS).steps):
+        for number in play(run, uninterrupted(MADE, SEED, EVENTS).steps, land=point.startswith("landing")):
             if number % 3 == 0:
                 os.write(said, f"{run.store.commit()}\n".encode())
             if number % 10 > 6 and not run.engine.closing:

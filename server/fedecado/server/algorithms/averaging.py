@@ -13,9 +13,10 @@ import numpy as np
 from fedecado.common.errors import ConfigError, NonFiniteError
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Plain, Report
-from fedecado.server.numerics.basis import squared_length
+from fedecado.server.numerics.basis import Basis, squared_length
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.robust import Pulls
+from fedecado.server.numerics.workspace import Workspace
 
 Moments = tuple[Vector, ...]
 Step = Callable[[Gather, Moments], tuple[Vector, Moments]]
@@ -41,6 +42,7 @@ class Averaging(Plain):
         if not 0 <= pull < math.inf:
             raise ConfigError(f"the proximal pull mu is {pull!r}; it must be 0 or more, and finite")
         self._step, self._pull, self._reach = step, pull, reach
+        self._workspace = Workspace()
 
     def init(self, central: Vector, vectors: ClientVectors) -> AveragingState:
         del vectors  # no client has a vector of its own
@@ -51,17 +53,20 @@ class Averaging(Plain):
         return Assignment(pull=self._pull)
 
     def gather(self, state: AveragingState, capacity: int = 0) -> Gather:
-        return Gather(state.central, state.version, capacity=capacity)
+        size, dtype = len(state.central), state.central.dtype
+        basis = Basis(size, dtype, capacity=capacity, workspace=self._workspace)
+        return Gather(state.central, state.version, basis=basis)
 
     def aggregate(self, state: AveragingState, gathered: Gather, enrolled: int) -> Aggregated[AveragingState]:
         del enrolled  # only the active clients matter
         moved, moments = self._step(gathered, state.moments)
         central, report = move_centre(state.central, moved, gathered)
-        return Aggregated(
-            central,
-            report,
-            lambda: AveragingState(central, state.version + 1, state.time + report.time, moments),
-        )
+
+        def finish() -> AveragingState:
+            gathered.basis.release()
+            return AveragingState(central, state.version + 1, state.time + report.time, moments)
+
+        return Aggregated(central, report, finish)
 
     def forget(self, state: AveragingState, client: str) -> AveragingState:
         del client  # nothing is kept about it

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from fedecado.common.errors import StoreError
+from fedecado.common.layout import DType
 from fedecado.server.coordinator.beside import Beside
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import Event
-from fedecado.server.store import Capture, Closed, Flushed, Outcome, Store
+from fedecado.server.store import Capture, Closed, Flushed, Landing, Outcome, Store
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,10 @@ class Durable:
         if self.store is not None:
             self._sequence = self.store.append(event, result, outcome)
             self._bytes += 0 if result is None else result.state.nbytes
+
+    def land(self, nbytes: int, dtype: DType) -> Landing | None:
+        """Room for an update that goes to the disk as it arrives."""
+        return None if self.store is None else self.store.land(nbytes, dtype)
 
     def note(self, content: dict[str, Any]) -> None:
         """Put something of the coordinator's own among the events."""

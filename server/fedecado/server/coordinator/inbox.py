@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+from fedecado.common import allocator, spares
 from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError, QuotaError
-from fedecado.common.layout import Layout, Vector
+from fedecado.common.layout import DType, Layout, Vector
 from fedecado.common.wire import BulkChunk, Receiver
 from fedecado.server.coordinator.quotas import Quotas
 from fedecado.server.federation import Result
+from fedecado.server.store import Landing
 from fedecado.v1 import session_pb2 as pb
 
 Header = pb.Update | pb.InitialState
@@ -26,6 +28,10 @@ class Received:
 
     header: Header
     vector: Vector
+    square: float = math.nan
+    """Squared length of the vector."""
+    landing: Landing | None = None
+    """The file that the vector goes to already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +65,14 @@ class Inbox:
         *,
         wanted: Callable[[Header], bool] = lambda header: True,
         quotas: Quotas | None = None,
+        land: Callable[[int, DType], Landing | None] = lambda nbytes, dtype: None,
     ) -> None:
+        self._land = land
         self._layout, self._wanted, self._quotas = layout, wanted, quotas or Quotas()
         self._reserved = 0
         self._header: Header | None = None
         self._receiver: Receiver | None = None
+        self._landing: Landing | None = None
         self._error: FedecadoError | None = None
 
     @property
@@ -78,7 +87,7 @@ class Inbox:
 
     def close(self) -> None:
         """Let go of what was half received. Idempotent."""
-        self._header = self._receiver = self._error = None
+        self._header = self._receiver = self._landing = self._error = None
         self._release()
 
     def take(self, message: pb.WorkerMessage | BulkChunk) -> Arrival | None:
@@ -117,7 +126,9 @@ class Inbox:
                 return
             self._quotas.reserve(size)
             self._reserved = size
-            self._receiver = Receiver(size, layout.dtype, max_bytes=layout.nbytes)
+            self._landing = self._land(size, layout.dtype) if isinstance(header, pb.Update) else None
+            out = _room(size, layout.dtype) if self._landing is None else self._landing.vector
+            self._receiver = Receiver(size, layout.dtype, max_bytes=layout.nbytes, out=out, squared=True)
         except QuotaError:
             raise
         except FedecadoError as error:
@@ -130,8 +141,10 @@ class Inbox:
             return
         try:
             self._receiver.add(chunk)
+            if self._landing is not None:
+                self._landing.reached(self._receiver.received)
         except FedecadoError as error:
-            self._error, self._receiver = error, None
+            self._error, self._receiver, self._landing = error, None, None
             self._release()
 
     def _release(self) -> None:
@@ -141,20 +154,30 @@ class Inbox:
     def _trailer(self, message: pb.WorkerMessage) -> Arrival:
         if self._header is None:
             raise ProtocolError("a trailer without a header")
-        header, receiver, error = self._header, self._receiver, self._error
+        header, receiver, landing, error = self._header, self._receiver, self._landing, self._error
         self.close()
         if receiver is not None:
             try:
-                return Received(header, receiver.finish(message.trailer))
+                vector = receiver.finish(message.trailer)
+                if landing is not None:
+                    landing.crc = message.trailer.crc32
+                return Received(header, vector, receiver.square, landing)
             except FedecadoError as damaged:
                 error = damaged
         return Unwanted(header) if error is None else Spoiled(header, error)
 
 
-def result_of(header: pb.Update, vector: Vector, curvature: float) -> Result:
+def _room(nbytes: int, dtype: DType) -> Vector | None:
+    """Memory for a long vector; the allocator keeps that of short ones."""
+    return spares.received.take(nbytes)[:nbytes].view(dtype) if nbytes > allocator.KEPT else None
+
+
+def result_of(header: pb.Update, received: Received, curvature: float) -> Result:
     """What a client made of its task; `curvature` is the one known of it before."""
     return Result(
-        state=vector,
+        state=received.vector,
+        square=received.square,
+        landing=received.landing,
         time=header.window,
         curvature=header.curvature if header.HasField("curvature") else curvature,
         steps=header.steps,

@@ -11,8 +11,11 @@ from fedecado.server.federation import Result
 from fedecado.server.observe.observer import Window
 from fedecado.server.rounds import Target
 
-ROUNDS_KEPT = 10_000
-"""Closed rounds kept in memory; older ones are forgotten, first ones first."""
+ROUNDS_KEPT = 1_000
+"""Closed rounds and measurements kept in memory, and in a checkpoint; the oldest are forgotten first.
+
+A round of a hundred clients takes some 5 KB.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,6 @@ from fedecado.server.observe.observer import Window
 from fedecado.server.store import Closed
 from fedecado.v1 import session_pb2 as pb
 
-ROUNDS_STORED = 1_000
-"""Closed rounds and measurements that a checkpoint carries for people."""
-
 MESSAGE_STORED = 500
 """Characters of a worker's last error that are stored."""
 
@@ -76,8 +73,8 @@ def load_members(stored: list[dict[str, Any]] | None, notes: list[dict[str, Any]
 def dump_journal(journal: Journal) -> dict[str, Any]:
     """The newest rounds and measurements, and the counts."""
     return {
-        "rounds": [_plain(asdict(closed)) for closed in list(journal.rounds)[-ROUNDS_STORED:]],
-        "measurements": [_plain(asdict(m)) for m in list(journal.measurements)[-ROUNDS_STORED:]],
+        "rounds": [_plain(asdict(closed)) for closed in journal.rounds],
+        "measurements": [_plain(asdict(m)) for m in journal.measurements],
         "best": None if journal.best is None else asdict(journal.best),
         "accepted": journal.accepted,
         "refused": journal.refused,

@@ -22,7 +22,7 @@ from fedecado.server.algorithms import Algorithm
 from fedecado.server.coordinator.beside import Beside
 from fedecado.server.coordinator.durable import Durable
 from fedecado.server.coordinator.first_model import Begin, Begun, FirstModel
-from fedecado.server.coordinator.inbox import result_of
+from fedecado.server.coordinator.inbox import Received, result_of
 from fedecado.server.coordinator.journal import Journal, summarise
 from fedecado.server.coordinator.judging import Judging
 from fedecado.server.coordinator.members import Member, Members
@@ -38,7 +38,7 @@ from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.post import Suggestions, acknowledge, assignment
 from fedecado.server.coordinator.refusals import label, refused_result
 from fedecado.server.coordinator.untrusted import checked_update
-from fedecado.server.federation import Federation, Result, usual_displacement
+from fedecado.server.federation import Federation, Result, is_usable, usual_displacement
 from fedecado.server.observe.observer import NoObserver, Observer, Window
 from fedecado.server.observe.traces import NoTraces, Traces
 from fedecado.server.rounds import (
@@ -75,7 +75,7 @@ log = logging.getLogger(__name__)
 SAVE_SECONDS = 10.0
 """Least time between two writes of the last model while rounds go on."""
 
-LIGHT_BYTES = 1 << 18
+LIGHT_BYTES = 1 << 20
 """Vectors of up to this size together are worked on in the loop: handing them to a thread costs more."""
 
 R = TypeVar("R")
@@ -114,7 +114,7 @@ class Run:
         make = begin or (lambda layout, state: (Federation(engine, algorithm, layout, state), None))
         self._timeouts = timeouts or Timeouts()
         self._first = FirstModel(make, self._begin, self.members, self.beside, self._timeouts.first_model)
-        self._frames: tuple[int, asyncio.Future[Frames]] | None = None
+        self._frames: tuple[int, Frames] | None = None
         self._results: dict[int, Result] = {}
         self._aggregating = False
         self._leaving: list[str] = []
@@ -240,24 +240,26 @@ class Run:
         known = self.engine.roster.clients.get(member.id)
         return known is not None and known.task == task
 
-    async def deliver(self, member: Member, header: pb.Update, vector: Vector) -> None:
+    async def deliver(self, member: Member, header: pb.Update, received: Received) -> None:
         """A worker's update is complete."""
         task, record = header.task_id, self.engine.tasks.get(header.task_id)
-        self.journal.bytes_received += vector.nbytes
+        self.journal.bytes_received += received.vector.nbytes
         self.traces.arrived(task, member.id, header.traceparent)
         if member.id not in self.engine.roster:
             self._refuse(member, task, f"{member.id} does not train here", pb.Acknowledge.REASON_UNKNOWN_TASK)
             return
         if self.federation is not None and record is not None and record.client == member.id:
             header = checked_update(header)
-            result = result_of(header, vector, member.curvature)
+            result = result_of(header, received, member.curvature)
             try:
                 if not math.isclose(header.weight, record.weight, rel_tol=1e-9):
                     raise NumericsError(f"the window is for w_i = {header.weight}, not {record.weight}")
                 if header.model_version != record.version:
                     raise NumericsError(f"it starts from {header.model_version}, not from {record.version}")
                 usual = usual_displacement(closed.details for closed in reversed(self.journal.rounds))
-                await self._heavy(self.federation.check, task, result, usual)
+                # Who is not guarded and has a length that is known needs no look at the vector.
+                light = True if usual is None and is_usable(result) else None
+                await self._heavy(self.federation.check, task, result, usual, light=light)
             except RoundError:
                 pass  # cancelled meanwhile; the engine refuses it below
             except (NumericsError, LayoutError) as error:
@@ -424,20 +426,20 @@ class Run:
             offer = await self._heavy(federation.offer, effect.task)
         except RoundError:
             return  # cancelled before its turn came; the engine knows
-        frames = await self._encoded(offer.version, offer.state)
         if effect.task not in self.engine.tasks or member.session is not session:
             return  # cancelled or gone meanwhile; the engine knows
         trace = self.traces.assigned(effect.task, effect.round, member.id)
+        frames = self._encoded(offer.version, offer.state)
         parcel, size = assignment(offer, effect.round, frames, self.suggestions, member.accepted, trace)
         session.send_parcel(parcel)
         self.journal.bytes_sent += size
         member.task_since, member.progress = time.time(), None
 
-    async def _encoded(self, version: int, state: Vector) -> Frames:
+    def _encoded(self, version: int, state: Vector) -> Frames:
         """The version's messages, made once for all workers."""
         if self._frames is None or self._frames[0] != version:
-            self._frames = version, asyncio.ensure_future(self._heavy(Frames, state))
-        return await asyncio.shield(self._frames[1])
+            self._frames = version, Frames(state)
+        return self._frames[1]
 
     def _accept(self, member: Member, task: int, duplicate: bool) -> None:
         result = self._results.pop(task, None)

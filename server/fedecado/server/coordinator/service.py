@@ -91,7 +91,9 @@ class SessionService:
         def wanted(header: Header) -> bool:
             return session.member is not None and self._run.wants(session.member, header)
 
-        inbox = Inbox(lambda: self._run.layout, wanted=wanted, quotas=self._quotas)
+        inbox = Inbox(
+            lambda: self._run.layout, wanted=wanted, quotas=self._quotas, land=self._run.durable.land
+        )
         session = Session(context, self._timeouts, inbox, meter, self._quotas.limits.slowest)
         try:
             session.peer = self._identify(context)
@@ -131,6 +133,7 @@ class SessionService:
                 if member.session is not session:
                     return  # replaced, dropped or banned: what is still on its way does not count
                 await self._arrived(member, arrival)
+                del arrival  # a vector, perhaps: it must not stay until the next one is here
         except (ProtocolError, QuotaError) as error:
             _blame(member, error)
             answer = refused_session(error)
@@ -145,8 +148,8 @@ class SessionService:
         match arrival:
             case Received(pb.InitialState(), vector):
                 run.initial(member, vector)
-            case Received(pb.Update() as header, vector):
-                await run.deliver(member, header, vector)
+            case Received(pb.Update() as header):
+                await run.deliver(member, header, arrival)
             case Spoiled(pb.Update() as header, error):
                 run.spoiled(member, header.task_id, error)
             case Unwanted(header):

@@ -101,6 +101,7 @@ class Session:
                 patience = began + self._timeouts.stall + self._inbox.expected / self._slowest
             if arrival is not None:
                 yield arrival
+                arrival = None  # a vector, perhaps: it must not stay until the next one is here
             pause = self._meter.pause(message)
             if pause > 0:
                 await asyncio.sleep(pause)
@@ -121,12 +122,16 @@ class Session:
 
     async def write_all(self) -> None:
         """Send what is queued until the session is closed."""
-        while (parcel := await self._outbox.get()) is not None:
-            for message in parcel:
-                async with asyncio.timeout(self._timeouts.stall):
+        clock, stall = asyncio.get_running_loop().time, self._timeouts.stall
+        # One timeout that moves on costs half of a new one for each message.
+        async with asyncio.timeout(None) as limit:
+            while (parcel := await self._outbox.get()) is not None:
+                for message in parcel:
+                    limit.reschedule(clock() + stall)
                     await self._context.write(message)
-                if isinstance(message, bytes):
-                    self.sent += len(message)
+                    if isinstance(message, bytes):
+                        self.sent += len(message)
+                limit.reschedule(None)
 
     @property
     def _name(self) -> str:

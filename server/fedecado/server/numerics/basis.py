@@ -280,7 +280,12 @@ class Basis:
 def require_usable(vector: Vector) -> None:
     """Raise unless a state is finite and the difference of two like it can be squared in its dtype."""
     square = squared_length(vector)
-    require_finite(vector, square if square < np.finfo(vector.dtype).max / 8 else math.inf, "state")
+    require_finite(vector, square if square < largest_square(vector.dtype) else math.inf, "state")
+
+
+def largest_square(dtype: npt.DTypeLike) -> float:
+    """Squared lengths below this leave room for the difference of two such vectors."""
+    return float(np.finfo(np.dtype(dtype)).max) / 8
 
 
 def squared_length(vector: Vector) -> float:

@@ -6,6 +6,7 @@ A run's folder holds `store.sqlite` (the last checkpoint and the journal of even
 
 from fedecado.server.store.inspection import Kept, Listing, check, gc, listing
 from fedecado.server.store.interior import Held, held
+from fedecado.server.store.landing import Landing
 from fedecado.server.store.memories import StoredRun, read_stored
 from fedecado.server.store.opening import Recovered, create, has_run, recover, recover_as, set_aside
 from fedecado.server.store.outcome import Outcome
@@ -27,6 +28,7 @@ __all__ = [
     "Flushed",
     "Held",
     "Kept",
+    "Landing",
     "Listing",
     "Outcome",
     "Recipe",

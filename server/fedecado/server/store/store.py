@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, Self, final
 
 from fedecado.common.errors import RoundError, StoreError
-from fedecado.common.layout import Vector
+from fedecado.common.layout import DType, Vector
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import Event
 from fedecado.server.store import history, records
-from fedecado.server.store.codec import NOTE, RECIPE, encode_event, encode_result
+from fedecado.server.store.codec import NOTE, RECIPE, encode_event, encode_result, to_json
 from fedecado.server.store.faults import point
 from fedecado.server.store.interior import held
+from fedecado.server.store.landing import Landing
 from fedecado.server.store.lock import RunLock
 from fedecado.server.store.outcome import Outcome, input_digest, outcome_of
 from fedecado.server.store.recipe import Recipe
@@ -60,7 +61,9 @@ class _Row:
     def described(self) -> dict[str, Any]:
         """The payload with the digests of what came in or was made; reads whole vectors."""
         if self.result is not None:
-            return {**self.payload, "result": encode_result(self.result), "digest": input_digest(self.result)}
+            scalars, landing = encode_result(self.result), self.result.landing
+            landed = None if landing is None else landing.finish(to_json(scalars))
+            return {**self.payload, "result": scalars, "digest": landed or input_digest(self.result)}
         return self.payload if self.outcome is None else {**self.payload, "outcome": self.outcome.dump()}
 
 
@@ -127,6 +130,13 @@ class Store:
     def outcome_of(self, federation: Federation, closed: Closed) -> Outcome | None:
         """What a round made, for `append`; ask before a later event touches the federation."""
         return outcome_of(federation, closed, self.vectors)
+
+    def land(self, nbytes: int, dtype: DType) -> Landing | None:
+        """Room for an update that is about to arrive, to be named in its result; none if it needs none."""
+        try:
+            return self._opened.vault.land("update", nbytes, dtype)
+        except StoreError:
+            return None  # the commit of the update says what is wrong
 
     def note(self, content: dict[str, Any]) -> int:
         """Put a note of the caller's own among the events; a recovery hands it back."""
@@ -206,6 +216,7 @@ class Store:
     def close(self) -> None:
         """Leave the folder; what was not committed is lost. Idempotent."""
         with self._writing:
+            self._opened.vault.close()
             self._opened.connection.close()
             self._opened.lock.close()
 
@@ -227,7 +238,7 @@ class Store:
         connection = self._opened.connection
         described = [row.described() for row in rows]
         results = {i: row.result for i, row in enumerate(rows) if row.result is not None}
-        places = self._opened.vault.write("update", [result.state for result in results.values()])
+        places = self._places(list(results.values()))
         if any(place.file is not None for place in places):
             self._opened.vault.sync_folder()
         point("journal.before-commit")
@@ -247,6 +258,14 @@ class Store:
         self._updates |= {rows[i].payload["task"]: number for i, number in numbers.items()}
         self.durable = first + len(rows) - 1
         return self.durable
+
+    def _places(self, results: list[Result]) -> list[Place]:
+        """Where the vectors of results are: those that have not landed are written now."""
+        vault = self._opened.vault
+        there = [None if r.landing is None or not r.landing.done else vault.keep(r.landing) for r in results]
+        missing = [r.state for r, place in zip(results, there, strict=True) if place is None]
+        written = iter(vault.write("update", missing))
+        return [next(written) if place is None else place for place in there]
 
     def _write_vectors(self, capture: Capture) -> tuple[dict[int, Place], dict[str, Place]]:
         """New versions, each in a file as it may be kept for long, and the algorithm's vectors in another."""

@@ -7,6 +7,7 @@ database's own transaction. Vectors that become durable together share one file 
 import itertools
 import mmap
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,17 +21,23 @@ import numpy as np
 
 from fedecado.common.checksum import crc32
 from fedecado.common.errors import StoreError
-from fedecado.common.layout import Vector
+from fedecado.common.layout import DType, Vector
 from fedecado.server.store.faults import point
+from fedecado.server.store.landing import PIECE, Landing
 from fedecado.server.store.trouble import explained
 
 INLINE_BYTES: Final = 64 << 10
 """Vectors up to this size live in the database."""
 
+LANDING_BYTES: Final = PIECE
+"""Vectors from this size on go to the disk while they arrive."""
+
 ASIDE: Final = ".part"
 """Ending of a file that is not whole yet."""
 
 _PIECE: Final = 4 << 20
+_LANDING_THREADS: Final = 2
+"""Enough to keep a disk busy while one of them takes a digest."""
 _SYNC_THREADS: Final = 8
 """Flushes under way at once: a file system joins them, one after the other each would wait its turn."""
 
@@ -57,7 +64,7 @@ class Vault:
     """The folder of a run's vectors; any thread may use it."""
 
     def __init__(self, folder: Path, inline_bytes: int = INLINE_BYTES) -> None:
-        self.folder, self.inline_bytes = folder, inline_bytes
+        self.folder, self.inline_bytes, self.landing_bytes = folder, inline_bytes, LANDING_BYTES
         self.flushed: Flushed = lambda what, seconds: None
         used = (name.partition(".")[0].rpartition("-")[2] for name in self.names())
         self._numbers = itertools.count(1 + max((int(n, 16) for n in used if _is_hex(n)), default=0))
@@ -65,6 +72,7 @@ class Vault:
         self._counting = threading.Lock()
         self._unsettled: set[str] = set()
         """Files that were `put` and not flushed since."""
+        self._landings: ThreadPoolExecutor | None = None
         self.flushes = 0
         """How often the disk was waited for."""
 
@@ -90,6 +98,32 @@ class Vault:
         long = [vector for vector in vectors if not self.is_short(vector.nbytes)]
         placed = iter(self._write_file(self._name(prefix), long) if long else ())
         return [self.inlined(v) if self.is_short(v.nbytes) else next(placed) for v in vectors]
+
+    def land(self, prefix: str, nbytes: int, dtype: DType) -> Landing | None:
+        """Room to receive a vector in that goes to the disk meanwhile; none if it is too short for that.
+
+        Files are little-endian, so memory must be, too.
+        """
+        if nbytes < self.landing_bytes or self.is_short(nbytes) or sys.byteorder != "little":
+            return None
+        if self._landings is None:
+            self._landings = ThreadPoolExecutor(_LANDING_THREADS, thread_name_prefix="landing")
+        path = self.folder / (self._name(prefix) + ASIDE)
+        with explained(f"write {path}"):
+            return Landing(path, nbytes, dtype, self._landings, lambda open_: self._flush(open_, "file"))
+
+    def keep(self, landing: Landing) -> Place:
+        """The place of a vector that is on the disk; its name is durable after `sync_folder`."""
+        name = landing.path.name.removesuffix(ASIDE)
+        with explained(f"rename {landing.path}"):
+            if landing.keep(self.folder / name):
+                self._count(landing.vector.nbytes)
+        return Place(_code(landing.vector), landing.vector.nbytes, landing.crc, name)
+
+    def close(self) -> None:
+        """Free the threads. Idempotent."""
+        if self._landings is not None:
+            self._landings.shutdown()
 
     def put(self, prefix: str, vector: Vector) -> Place:
         """Write a file of its own that may still be on its way to the disk; see `settle`."""

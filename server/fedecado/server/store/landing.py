@@ -1,0 +1,121 @@
+"""An update on its way to the disk while it still arrives, so that a commit waits only for the last of it.
+
+The vector is received into memory that the disk can read from directly: what has arrived is written past
+the page cache, which saves a copy and memory for a file that nobody will read unless the run is recovered.
+A file system that cannot do that takes ordinary writes.
+"""
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, final
+
+from fedecado.common import spares
+from fedecado.common.layout import DType, Vector
+from fedecado.server.store.faults import point
+
+PIECE: Final = 4 << 20
+"""Bytes that are written at once."""
+
+
+@final
+class Landing:
+    """A vector to receive into, and the file that follows it.
+
+    Whoever lets go of it before `finish` has made it durable and `keep` has given it a name lets go of its
+    file, too.
+    """
+
+    def __init__(
+        self, path: Path, nbytes: int, dtype: DType, executor: Executor, flush: Callable[[int], None]
+    ) -> None:
+        self.path, self._executor, self._flush = path, executor, flush
+        self._descriptor: int | None = None
+        self._bytes = spares.received.take(nbytes)
+        self.vector: Vector = self._bytes[:nbytes].view(dtype)
+        """To be filled from its begin on; see `reached`."""
+        self.crc = 0
+        """Of the vector; whoever receives it knows."""
+        self._sha256 = hashlib.sha256()
+        self._reached = self._written = 0
+        self._pieces = threading.Lock()
+        self.done = False
+        """Whether `finish` found it whole."""
+        self._work: list[Future[None]] = []
+        self._descriptor = _create(path)
+
+    def __del__(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            with suppress(OSError):
+                self.path.unlink()
+
+    def reached(self, received: int) -> None:
+        """So many bytes have arrived, and stay as they are."""
+        self._reached = received
+        begun = len(self._work) * PIECE
+        if received - begun >= PIECE or received == self.vector.nbytes:
+            self._work.append(self._executor.submit(self._follow))
+
+    def finish(self, beside: str) -> str | None:
+        """Wait until it is on the disk; the SHA-256 of the vector and of a text, or none if that failed."""
+        try:
+            for work in self._work:
+                work.result()
+        except OSError:
+            return None
+        self.done = True
+        digest = self._sha256.copy()
+        digest.update(beside.encode())
+        return digest.hexdigest()
+
+    def keep(self, path: Path) -> bool:
+        """Give the finished file its name; false if it has it already."""
+        if self._descriptor is None:
+            return False
+        self.path.rename(path)
+        os.close(self._descriptor)
+        self._descriptor, self.path = None, path
+        point("landing.renamed")
+        return True
+
+    def _follow(self) -> None:
+        """Write what has arrived, up to a whole piece or the end; one thread at a time."""
+        with self._pieces:
+            assert self._descriptor is not None  # noqa: S101 - kept only after all work is done
+            start, last = self._written, self._reached == self.vector.nbytes
+            stop = self._reached if last else self._reached - self._reached % PIECE
+            while start < stop:
+                piece = min(PIECE, stop - start)
+                self._sha256.update(self._bytes[start : start + piece].data)
+                _write(self._descriptor, self._bytes[start : start + _round_up(piece)].data, start)
+                point("landing.half-written")
+                start += piece
+            self._written = stop
+            if last:
+                os.ftruncate(self._descriptor, stop)
+                self._flush(self._descriptor)
+                point("landing.synced")
+
+
+def _round_up(nbytes: int) -> int:
+    return -(-nbytes // spares.ALIGNED) * spares.ALIGNED
+
+
+def _create(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | getattr(os, "O_DIRECT", 0), 0o600)
+    except OSError:  # in memory, say; what is wrong otherwise, this tells
+        path.unlink(missing_ok=True)
+        return os.open(path, flags, 0o600)
+
+
+def _write(descriptor: int, data: memoryview, at: int) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, at)
+        data, at = data[written:], at + written
