@@ -134,10 +134,10 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
 
 
 def _enrolment(section: EnrolmentSection) -> "Enrolment | None":
-    from fedecado.server.coordinator.enrolment import Enrolment
-
     if section.bind is None:
         return None
+    from fedecado.server.coordinator.enrolment import Enrolment  # loads cryptography
+
     return Enrolment(section.bind, section.folder, datetime.timedelta(hours=section.hours))
 
 

@@ -66,11 +66,11 @@ def test_numerics_use_numpy_and_scipy_and_what_keeps_their_threads_in_check() ->
             assert own or top in sys.stdlib_module_names, (path, name)
 
 
-def test_a_coordinator_process_never_imports_torch() -> None:
+def test_a_coordinator_process_never_imports_torch_nor_what_only_tls_needs() -> None:
     code = (
         "import sys, fedecado.cli.coordinator, fedecado.server.configure;"
         "import fedecado.server.coordinator.process;"
-        "sys.exit(bool({'torch', 'sklearn', 'matplotlib'} & set(sys.modules)))"
+        "sys.exit(bool({'torch', 'sklearn', 'matplotlib', 'scipy', 'cryptography'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 

@@ -1,6 +1,6 @@
 """The second port: for those who have no certificate but a token, a worker's or an operator's."""
 
-from typing import final
+from typing import TYPE_CHECKING, Final, final
 
 import grpc
 
@@ -10,16 +10,23 @@ from fedecado.common.tls import TlsFiles
 from fedecado.common.transport import server_options
 from fedecado.server.coordinator.admin import AdminService
 from fedecado.server.coordinator.admin_token import AdminToken
-from fedecado.server.coordinator.enrolment import CALLS, MESSAGE_BYTES, Enroller
 from fedecado.server.coordinator.gate import AdminGate
 from fedecado.v1 import admin_pb2_grpc
+
+if TYPE_CHECKING:
+    from fedecado.server.coordinator.enrolment import Enroller
+
+MESSAGE_BYTES: Final = 16 << 10
+"""Largest request at the door; a token and a signing request take less than one KiB."""
+CALLS: Final = 256
+"""Calls at the door at a time; more are turned away, not queued."""
 
 
 @final
 class Door:
     """A server that shows the coordinator's certificate and asks for none."""
 
-    def __init__(self, enroller: Enroller, admin: AdminService, token: AdminToken | None) -> None:
+    def __init__(self, enroller: "Enroller", admin: AdminService, token: AdminToken | None) -> None:
         self._enroller, self._admin, self._token = enroller, admin, token
         self._server: grpc.aio.Server | None = None
         self.address = ""

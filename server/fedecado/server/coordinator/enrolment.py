@@ -23,10 +23,6 @@ from fedecado.v1 import enrol_pb2 as pb
 log = logging.getLogger(__name__)
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["EnrolService"].full_name
-MESSAGE_BYTES: Final = 16 << 10
-"""Largest request at the door; a token and a signing request take less than one KiB."""
-CALLS: Final = 256
-"""Calls at the door at a time; more are turned away, not queued."""
 
 
 @dataclass(frozen=True, slots=True)

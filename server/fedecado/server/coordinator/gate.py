@@ -1,14 +1,16 @@
 """Who may call the Admin service: certificates named `admin` or `admin-…`, and who shows the admin token."""
 
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
 from fedecado.common.errors import IdentityError
 from fedecado.common.names import ADMIN, is_admin
 from fedecado.server.coordinator.admin_token import AdminToken
-from fedecado.server.coordinator.guard import Guard
+
+if TYPE_CHECKING:
+    from fedecado.server.coordinator.guard import Guard
 
 BEARER: Final = "Bearer "
 _GUARDED: Final = "/fedecado.v1.AdminService/"
@@ -17,7 +19,7 @@ _GUARDED: Final = "/fedecado.v1.AdminService/"
 class AdminGate(grpc.aio.ServerInterceptor):
     """Turns others away; a worker's certificate is for its own session alone."""
 
-    def __init__(self, guard: Guard | None, token: AdminToken | None) -> None:
+    def __init__(self, guard: "Guard | None", token: AdminToken | None) -> None:
         """Without a guard no certificates are in use, and only the token counts."""
         self._guard, self._token = guard, token
 

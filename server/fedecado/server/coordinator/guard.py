@@ -11,11 +11,14 @@ import time
 from pathlib import Path
 from typing import Any, final
 
+from cryptography import x509
+
+from fedecado.common.certificates import common_name
 from fedecado.common.errors import ConfigError, IdentityError
 from fedecado.common.revocation import FILE, read_revoked
 from fedecado.server.coordinator.exclusion import end_session
 from fedecado.server.coordinator.members import Member
-from fedecado.server.coordinator.peers import Peer, peer_of
+from fedecado.server.coordinator.peers import Peer
 from fedecado.server.coordinator.refusals import refused_session
 from fedecado.server.coordinator.run import Run
 from fedecado.v1 import session_pb2 as pb
@@ -39,7 +42,7 @@ class Guard:
 
     def identify(self, context: Any) -> Peer:
         """Who calls; an IdentityError if the certificate is none or counts no more."""
-        peer = peer_of(context)
+        peer = _peer_of(context)
         if peer is None:
             raise IdentityError("you show no certificate; `fedecado certs issue` makes one")
         self.refresh()
@@ -99,3 +102,14 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ino
+
+
+def _peer_of(context: Any) -> Peer | None:
+    """The certificate behind a call; none on connections that show none."""
+    shown = context.auth_context().get("x509_pem_cert")
+    if not shown:
+        return None
+    certificate = x509.load_pem_x509_certificate(shown[0])
+    return Peer(
+        common_name(certificate), certificate.serial_number, certificate.not_valid_after_utc.timestamp()
+    )

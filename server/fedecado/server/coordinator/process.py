@@ -28,10 +28,8 @@ from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.admin import AdminService
 from fedecado.server.coordinator.admin_token import AdminToken
 from fedecado.server.coordinator.door import Door, bind
-from fedecado.server.coordinator.enrolment import Enroller, Enrolment
 from fedecado.server.coordinator.first_model import Begun
 from fedecado.server.coordinator.gate import AdminGate
-from fedecado.server.coordinator.guard import Guard
 from fedecado.server.coordinator.lag import LagMeter
 from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.post import Suggestions
@@ -45,6 +43,8 @@ from fedecado.v1 import admin_pb2, admin_pb2_grpc, session_pb2
 
 if TYPE_CHECKING:
     from fedecado.common.tracing import Tracing
+    from fedecado.server.coordinator.enrolment import Enrolment
+    from fedecado.server.coordinator.guard import Guard
     from fedecado.server.observe.observatory import Observatory
     from fedecado.server.observe.scribe import Scribe
     from fedecado.server.observe.writers import Ledgers
@@ -76,7 +76,7 @@ class Plan:
     """Mutual TLS with these files; none is plain text."""
     crl: Path | None = None
     """The authority's revocation list; none is `crl.pem` beside its certificate."""
-    enrolment: Enrolment | None = None
+    enrolment: "Enrolment | None" = None
     """Where workers get certificates for tokens; none takes nobody in who has none."""
     admin_token: AdminToken | None = None
     """What operators may show instead of a certificate."""
@@ -124,7 +124,7 @@ class Coordinator:
         plain = algorithm.inner if isinstance(algorithm, Guarded) else algorithm
         self._solver = plain.options if isinstance(plain, FedEcado) else None
         self.door: Door | None = None
-        self._guard = None if plan.tls is None else Guard(plan.tls.ca, plan.crl)
+        self._guard = _guard(plan)
         self._health = health.aio.HealthServicer()
         self._stop = asyncio.Event()
         self.address = ""
@@ -189,6 +189,8 @@ class Coordinator:
             return
         if plan.tls is None or self._guard is None:
             raise ConfigError("enrolment.bind needs TLS: set network.tls_ca, tls_certificate and tls_key")
+        from fedecado.server.coordinator.enrolment import Enroller  # loads cryptography, which few need
+
         enroller = Enroller(plan.enrolment.folder, plan.enrolment.life, self._guard)
         server.add_generic_rpc_handlers((enroller.inside(),))
         self.door = Door(enroller, self._admin, plan.admin_token)
@@ -321,3 +323,11 @@ class Coordinator:
         await self._stop_observing()
         if path is not None:
             log.info("the last model is in %s", path)
+
+
+def _guard(plan: Plan) -> "Guard | None":
+    if plan.tls is None:
+        return None
+    from fedecado.server.coordinator.guard import Guard  # loads cryptography, which plain text does without
+
+    return Guard(plan.tls.ca, plan.crl)

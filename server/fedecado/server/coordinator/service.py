@@ -5,7 +5,7 @@ import logging
 import math
 import re
 import time
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import grpc
 
@@ -23,7 +23,6 @@ from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import parse_worker_message, serialize_message
 from fedecado.server.coordinator.about import About
 from fedecado.server.coordinator.exclusion import refusal
-from fedecado.server.coordinator.guard import Guard
 from fedecado.server.coordinator.inbox import Arrival, Header, Inbox, Received, Spoiled, Unwanted
 from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.peers import Peer
@@ -41,6 +40,9 @@ from fedecado.server.coordinator.untrusted import (
 )
 from fedecado.v1 import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from fedecado.v1 import session_pb2 as pb
+
+if TYPE_CHECKING:
+    from fedecado.server.coordinator.guard import Guard
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +66,7 @@ class SessionService:
         run: Run,
         timeouts: Timeouts,
         about: About,
-        guard: Guard | None = None,
+        guard: "Guard | None" = None,
         quotas: Quotas | None = None,
     ) -> None:
         self._run, self._timeouts, self._about, self._guard = run, timeouts, about, guard
