@@ -25,7 +25,7 @@ $(READY): pyproject.toml
 demo: $(READY) ## Run a federation on this machine: 10 workers, FedECADO and then FedAvg
 	@echo "==> Running 10 worker processes on handwritten digits, FedECADO and then FedAvg (1 to 2 minutes)"
 	$(BIN)/fedecado up --name demo --clients 10 --active 5 --rounds 60 --rates 0.01,0.1 --epochs 1,10 \
-	  --task digits --task-arg alpha=0.1 --solver-window common --solver-rho 4 --compare fedavg $(ARGS)
+	  --task digits --task-arg alpha=0.1 --compare fedavg $(ARGS)
 
 test: $(READY) ## Run the tests
 	@echo "==> Running the tests"

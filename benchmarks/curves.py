@@ -1,0 +1,44 @@
+"""`python -m benchmarks.curves FOLDER PICTURE`: accuracy against rounds of a comparison, over its seeds."""
+
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pyarrow.parquet as pq
+from matplotlib.figure import Figure
+
+Key = tuple[str, str]
+
+
+def curves(folder: Path) -> dict[Key, dict[int, list[float]]]:
+    """(setting, algorithm) -> round -> accuracy of every seed."""
+    found: dict[Key, dict[int, list[float]]] = {}
+    for row in pq.read_table(folder / "results.parquet").to_pylist():
+        if row["metric.accuracy"] is not None:
+            rounds = found.setdefault((row["setting"], row["algorithm"]), {})
+            rounds.setdefault(row["round"], []).append(row["metric.accuracy"])
+    return found
+
+
+def draw(found: dict[Key, dict[int, list[float]]], picture: Path) -> None:
+    mpl.rcParams["svg.hashsalt"] = "fedecado"  # the same picture has the same bytes
+    settings = list(dict.fromkeys(setting for setting, _ in found))
+    figure = Figure(figsize=(4 * len(settings), 3.4), layout="constrained")
+    panels = figure.subplots(1, len(settings), squeeze=False)[0]
+    for panel, setting in zip(panels, settings, strict=True):
+        for (where, algorithm), rounds in found.items():
+            if where != setting:
+                continue
+            x = sorted(rounds)
+            low, middle, high = ([f(rounds[r]) for r in x] for f in (np.min, np.mean, np.max))
+            (line,) = panel.plot(x, middle, label=algorithm, linewidth=2 if algorithm == "fedecado" else 1)
+            panel.fill_between(x, low, high, color=line.get_color(), alpha=0.1, linewidth=0)
+        panel.set(title=setting, xlabel="round", ylabel="accuracy")
+        panel.grid(alpha=0.3)
+    panels[0].legend(fontsize="small")
+    figure.savefig(picture, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    draw(curves(Path(sys.argv[1])), Path(sys.argv[2]))
