@@ -37,7 +37,7 @@ def draw(found: dict[Key, dict[int, list[float]]], picture: Path) -> None:
         panel.set(title=setting, xlabel="round", ylabel="accuracy")
         panel.grid(alpha=0.3)
     panels[0].legend(fontsize="small")
-    figure.savefig(picture, metadata={"Date": None})
+    figure.savefig(picture, metadata={"Date": None, "Title": "Accuracy against rounds"})
 
 
 if __name__ == "__main__":
