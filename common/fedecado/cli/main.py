@@ -7,7 +7,8 @@ imported only when chosen, so `fedecado --help` loads neither pydantic nor torch
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -83,12 +84,27 @@ def _dispatch(argv: Sequence[str]) -> int:
     return _run(name, rest)
 
 
+@contextmanager
+def _without_plugins() -> Iterator[None]:
+    """No plugins of pydantic for our own settings: looking for some reads about every installed package."""
+    key = "PYDANTIC_DISABLE_PLUGINS"
+    if key in os.environ:
+        yield
+        return
+    os.environ[key] = "__all__"
+    try:
+        yield
+    finally:
+        del os.environ[key]  # a task of the user's may want them
+
+
 def _run(name: str, argv: Sequence[str]) -> int:
     from importlib import import_module
 
     from fedecado.cli.parser import Parser
 
-    module = import_module(COMMANDS[name][0])
+    with _without_plugins():
+        module = import_module(COMMANDS[name][0])
     parser = Parser(name, module.__doc__ or "")
     if hasattr(module, "SETTINGS"):
         parser.add_argument(

@@ -204,3 +204,16 @@ def test_a_closed_pipe_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
             command, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False
         )
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_plugins_of_pydantic_are_left_to_the_users_own_code() -> None:
+    """Ours are not looked for, which takes a tenth of a second, but a task of the user's may have some."""
+    code = (
+        "import os, sys\n"
+        "from fedecado.cli.main import main\n"
+        "import pydantic.plugin._loader as loader\n"
+        "main(['config', '--section', 'solver'])\n"
+        "sys.exit('PYDANTIC_DISABLE_PLUGINS' in os.environ or loader._plugins is not None)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60, capture_output=True)
+    assert done.returncode == 0, done.stderr
