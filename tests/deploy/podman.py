@@ -80,7 +80,10 @@ class Podman:
         self.run("rm", "--all", "--force", "--time", "1", check=False)
         self.run("network", "rm", "--force", NETWORK, check=False)
         # The images go with the folder: podman takes a minute over them, and Python half of one.
-        subprocess.run(["rm", "-rf", "--one-file-system", str(self.folder)], timeout=300, check=False)
+        if (rm := shutil.which("rm")) is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            subprocess.run([rm, "-rf", "--one-file-system", str(self.folder)], timeout=300, check=False)
 
     def _command(self) -> list[str]:
         places = {

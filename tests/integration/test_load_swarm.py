@@ -47,12 +47,14 @@ async def test_every_update_of_every_worker_is_counted_and_timed(start: Any) -> 
 async def test_a_storm_cuts_all_lines_and_costs_no_update(start: Any) -> None:
     async with start(max_rounds=40, min_clients=8, plan=STAYS, timeouts=Timeouts()) as coordinator:
         honest, _ = await finish(Swarm(plan(coordinator, 8, storm_every=0.3)))
-        rounds = coordinator.run.journal.rounds
+        rounds, accepted = coordinator.run.journal.rounds, coordinator.run.journal.accepted
     assert len(rounds) == 40
     assert honest.counts["cuts"] >= 8 and honest.counts["welcomes"] > 8
     assert not honest.errors
     # What arrived but whose answer was cut off is a duplicate or already there; it counts once.
-    assert sum(len(closed.workers) for closed in rounds) >= honest.counts["accepted"]
+    assert accepted >= honest.counts["accepted"]
+    # While the last round is computed one update of each is still taken, for a round that never comes.
+    assert accepted - 8 <= sum(len(closed.workers) for closed in rounds) <= accepted
 
 
 async def test_workers_that_die_come_back_without_their_task(start: Any) -> None:

@@ -14,11 +14,11 @@ from store_runs import checkpoint, fingerprint, play, recipe, uninterrupted
 from fedecado.common.errors import StoreError
 from fedecado.server.federation import Federation
 from fedecado.server.numerics.options import Options
-from fedecado.server.store import check, has_run, held, listing, recover, replay_run, schema
+from fedecado.server.store import Recipe, check, has_run, held, listing, recover, replay_run, schema
 
 OLD = Path(__file__).parent / "data" / "store_format_1.sql"
 """80 events of a run, as the version that had format 1 wrote them; the checkpoint holds 59."""
-KNOBS = Options(rho=1.2)
+KNOBS = Options(rho=1.2, horizon="longest")
 """What the defaults were then; coordinators store every knob, this run stored none."""
 MADE, SEED, EVENTS = replace(recipe("fedecado", mode="stream"), solver=KNOBS), 3, 80
 CURRENT = len(schema.MIGRATIONS)
@@ -114,3 +114,10 @@ def test_a_failed_migration_leaves_the_old_format(old: Path, monkeypatch: pytest
     assert version(old) == 1
     recover(old).store.close()
     assert version(old) == CURRENT
+
+
+def test_a_run_from_before_the_horizon_could_be_chosen_keeps_the_longest() -> None:
+    saved = MADE.dump()
+    del saved["solver"]["horizon"]
+    assert Recipe.load(saved).solver == KNOBS
+    assert Recipe.load(replace(MADE, solver=Options()).dump()).solver == Options()

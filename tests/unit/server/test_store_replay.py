@@ -5,6 +5,7 @@ import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from store_runs import World, begun, checkpoint, play, recipe, settled, uninterrupted
 
 from fedecado.cli.main import main
-from fedecado.server.algorithms import AlgorithmName, Robust
+from fedecado.server.algorithms import AlgorithmName, Options, Robust
 from fedecado.server.store import (
     Recovered,
     Replayed,
@@ -170,7 +171,7 @@ def test_a_changed_setting_is_found_in_the_first_round_that_it_changes(
     with closing(sqlite3.connect(tmp_path / schema.DATABASE)) as database:
         (text,) = database.execute(f"SELECT recipe FROM {table}").fetchone()  # noqa: S608 - constants
     content = json.loads(text)
-    content["solver"] = content["solver"] or {}
+    content["solver"] = content["solver"] or asdict(Options())
     content[section][name] = value
     change(tmp_path, f"UPDATE {table} SET recipe = ?", json.dumps(content))  # noqa: S608 - constants
     difference = replay_run(tmp_path).difference

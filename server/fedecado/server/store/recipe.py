@@ -1,12 +1,15 @@
 """How a run is computed: all that a replay needs beside the events."""
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self, get_args
+from typing import Any, Final, Self, get_args
 
 from fedecado.common.errors import ConfigError, LayoutError, StoreError
 from fedecado.common.layout import Layout
 from fedecado.server.algorithms import Algorithm, AlgorithmName, Options, Robust, make_algorithm
 from fedecado.server.rounds import Rules, Target
+
+_BEFORE: Final = {"horizon": "longest"}
+"""What runs were computed with before it could be chosen; they go on, and are replayed, like that."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Recipe:
 
     @classmethod
     def load(cls, saved: dict[str, Any]) -> Self:
-        """What `dump` gave; knobs that it lacks take their defaults."""
+        """What `dump` gave; knobs that it lacks take their defaults, or what stood in their place."""
         try:
             rules, solver = dict(saved["rules"]), saved["solver"]
             target = rules.pop("target")
@@ -67,7 +70,7 @@ class Recipe:
                 layout=Layout.from_json(saved["layout"]),
                 algorithm=saved["algorithm"],
                 rules=replace(Rules(**rules), target=None if target is None else Target(**target)),
-                solver=None if solver is None else Options(**solver),
+                solver=None if solver is None else Options(**_BEFORE | solver),
                 mu=saved["mu"],
                 server_rate=saved["server_rate"],
                 robust=Robust(**saved.get("robust", {})),
