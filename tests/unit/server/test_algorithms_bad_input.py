@@ -22,8 +22,10 @@ from fedecado.server.algorithms import (
     MemoryVectors,
     Update,
     aggregate_all,
+    base,
     make_algorithm,
 )
+from fedecado.server.numerics.basis import squared_length
 
 Array = npt.NDArray[Any]
 SIZE, N = 6, 5
@@ -145,6 +147,33 @@ def test_a_stored_flow_that_is_damaged_is_refused() -> None:
         gathered.add(update(3, state))
     gathered.add(update(0, state))
     assert np.isfinite(algorithm.aggregate(state, gathered, N).central).all()
+
+
+def test_a_flow_is_read_for_its_length_only_if_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is known from when the flow was written; a vector that came from elsewhere is measured, once."""
+    read: list[int] = []
+
+    def measured(vector: Any) -> float:
+        read.append(len(vector))
+        return squared_length(vector)
+
+    monkeypatch.setattr(base, "squared_length", measured)
+    algorithm, state, vectors = started("fedecado")
+    for _ in range(2):
+        gathered = algorithm.gather(state)
+        gathered.add(update(0, state))
+        assert gathered.flow_squares() == pytest.approx([squared_length(np.asarray(vectors.get("c0")))])
+    assert read == []
+    vectors.put("c0", np.full(SIZE, 2.0, np.float32))
+    for _ in range(2):
+        gathered = algorithm.gather(state)
+        gathered.add(update(0, state))
+        assert gathered.flow_squares() == [4.0 * SIZE]
+    assert read == [SIZE]
+    state = algorithm.forget(state, "c0")
+    gathered = algorithm.gather(state)
+    gathered.add(update(0, state))
+    assert gathered.flow_squares() == [0.0]
 
 
 OVERFLOWING = {"fedecado": (0.1, 1e-6), "fednova": (1e12, 1e-12)}

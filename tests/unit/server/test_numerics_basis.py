@@ -13,7 +13,7 @@ from fedecado.common.errors import LayoutError, NonFiniteError
 from fedecado.server.numerics import columns
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.columns import BLOCK, STRIPE
-from fedecado.server.numerics.workspace import Workspace
+from fedecado.server.numerics.workspace import LONG, Workspace
 
 Rows = npt.NDArray[Any]
 
@@ -77,8 +77,8 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.Monk
     def everything() -> list[bytes]:
         basis, _ = filled(3, 2 * BLOCK + 3, np.float32, older=1)
         weights = np.random.default_rng(1).standard_normal((3, basis.slots))
-        total = np.zeros(basis.size)
-        results = [basis.combine(weights[0]), *basis.advance(weights, [None] * 3, total), total, basis.gram]
+        after, total = basis.advance(weights, [None] * 3, np.zeros(basis.size))
+        results = [basis.combine(weights[0]), *after, total, basis.gram]
         return [np.asarray(result).tobytes() for result in (*results, basis.peak(weights))]
 
     found = []
@@ -99,7 +99,7 @@ def test_advancing_vectors_moves_their_sum_by_what_was_really_written(size: int)
     kept, F = before.copy(), np.asarray(before.sum(0, dtype=np.float64))
     weights = draw.standard_normal((3, basis.slots))
     squares = np.full(3, np.nan)
-    after = basis.advance(weights, [before[0], before[1], None], F, squares)
+    after, F = basis.advance(weights, [before[0], before[1], None], F, squares)
     np.testing.assert_allclose(squares, np.sum(np.square(after, dtype=np.float64), axis=1), rtol=1e-5)
     np.testing.assert_allclose(after, before + weights @ rows, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(F, np.sum(after, axis=0, dtype=np.float64), rtol=1e-13, atol=1e-13)
@@ -119,6 +119,22 @@ def test_memory_is_reused_once_it_was_released() -> None:
     for size, dtype, capacity in ((4, np.float32, 2), (3, np.float64, 2), (3, np.float32, 9)):
         workspace.give(held)
         assert not np.shares_memory(held, Basis(size, dtype, capacity=capacity, workspace=workspace)._store)
+
+
+def test_memory_of_long_results_is_reused_once_nobody_refers_to_them() -> None:
+    """Not before: whoever holds a vector, or a part of it, keeps its content."""
+    size, workspace = LONG // 4, Workspace()
+    basis = Basis(size, np.float32, workspace=workspace)
+    basis.append(np.ones(size, np.float32), np.zeros(size, np.float32))
+    first, (flow,), total = basis.combine(np.ones(1)), *basis.advance(np.ones((1, 1)), [None], np.zeros(size))
+    part, addresses = flow[5:], {first.ctypes.data, flow.ctypes.data}
+    del first, flow
+    held = [basis.combine(np.full(1, 3.0)) for _ in range(3)]
+    np.testing.assert_array_equal(part, 1.0)
+    assert addresses & {vector.ctypes.data for vector in held} == addresses - {part.ctypes.data - 20}
+    where = total.ctypes.data
+    del total
+    assert basis.advance(np.ones((1, 1)), [None], np.zeros(size))[1].ctypes.data == where
 
 
 @pytest.mark.parametrize("capacity", [0, 1, 6])

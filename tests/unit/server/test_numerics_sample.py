@@ -48,7 +48,7 @@ def test_norms_are_within_five_of_the_stated_standard_errors(basis: Basis, rows:
     for combination, rms in zip(weights @ rows.astype(np.float64), found, strict=True):
         mean = np.square(combination).mean()
         kurtosis = np.power(combination, 4).mean() / mean**2
-        error = np.sqrt((kurtosis - 1) * (1 - 1 / sample.GROUP) / sample.width(SIZE))
+        error = np.sqrt((kurtosis - 1) * (1 - 1 / sample.group(SIZE)) / sample.width(SIZE))
         assert abs(rms**2 / mean - 1) <= 5 * error
         assert error < 0.1, "the rows were meant to be a case that can be told from a wrong scale"
 
@@ -84,6 +84,13 @@ def test_one_coordinate_of_every_group_is_drawn_and_always_the_same() -> None:
 def test_rows_that_are_not_long_are_taken_in_full() -> None:
     assert sample.width(sample.LONG - 1) == 0
     assert sample.width(sample.LONG) == sample.LONG // sample.GROUP
+
+
+@pytest.mark.parametrize("size", [1 << 20, (1 << 21) - 1, 1 << 21, 5_000_000, 9_200_000, 10**9])
+def test_samples_are_large_enough_for_their_stated_error_and_stripes_begin_with_a_group(size: int) -> None:
+    assert sample.width(size) >= min(sample.ENOUGH, size // sample.GROUP)
+    assert sample.width(size) <= 2 * sample.ENOUGH
+    assert STRIPE % sample.group(size) == 0
 
 
 @pytest.mark.parametrize("robust", [Robust(trim=0.3), Robust(norm_bound=1.01)])

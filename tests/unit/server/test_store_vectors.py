@@ -63,6 +63,18 @@ def test_a_vector_in_use_survives_its_replacement(vault: Vault) -> None:
     assert len(vault.names()) == (0 if vault.is_short(32) else 1)
 
 
+def test_a_stamp_is_another_one_once_the_vector_is(vault: Vault) -> None:
+    vectors = FileVectors(vault)
+    assert vectors.stamp("ann") is None
+    vectors.put("ann", np.arange(4.0))
+    first = vectors.stamp("ann")
+    assert first is not None and vectors.stamp("ann") is first
+    vectors.put("ann", np.arange(4.0))
+    assert vectors.stamp("ann") is not first
+    vectors.drop("ann")
+    assert vectors.stamp("ann") is None
+
+
 def test_short_vectors_stay_in_memory_up_to_a_limit(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vectors = FileVectors(vault, resident_bytes=100)

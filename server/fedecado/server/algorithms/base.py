@@ -112,6 +112,9 @@ class ClientVectors(Protocol):
     def drop(self, client: str) -> None:
         """Forget the client's vector, if there is one."""
 
+    def stamp(self, client: str) -> object:
+        """Something that is another object as soon as the client has another vector; None without one."""
+
 
 class MemoryVectors:
     """Client vectors in memory."""
@@ -127,6 +130,38 @@ class MemoryVectors:
 
     def drop(self, client: str) -> None:
         self._vectors.pop(client, None)
+
+    def stamp(self, client: str) -> object:
+        return self._vectors.get(client)
+
+
+class Lengths:
+    """Squared lengths of clients' vectors, kept from when they were written or first read."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, float]] = {}
+
+    def square(self, vectors: ClientVectors, client: str) -> float:
+        """That of a client's vector, 0 if it has none; raises if what is stored was damaged."""
+        stamp, square = self._known.get(client, (None, 0.0))
+        current = vectors.stamp(client)
+        if current is stamp:
+            return square
+        vector = vectors.get(client)
+        if vector is None:
+            return 0.0
+        square = squared_length(vector)
+        require_finite(vector, square, "stored flow")
+        self._known[client] = current, square
+        return square
+
+    def note(self, vectors: ClientVectors, client: str, square: float) -> None:
+        """The client's vector, which was just put, has this squared length."""
+        self._known[client] = vectors.stamp(client), square
+
+    def drop(self, client: str) -> None:
+        """Forget a client."""
+        self._known.pop(client, None)
 
 
 class HasCentre(Protocol):
@@ -167,8 +202,10 @@ class Gather:
         capacity: int = 0,
         basis: Basis | None = None,
         flows: ClientVectors | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         self._central, self._version, self._flows = central, version, flows
+        self._lengths = lengths or Lengths()
         self.basis = basis or Basis(len(central), central.dtype, capacity=capacity)
         self.clients: dict[str, Update] = {}
         self._flow_squares: list[float] = []
@@ -184,21 +221,12 @@ class Gather:
         _check_vectors(update, self._central)
         older = None if update.version == self._version else (update.version, self._central)
         try:
-            square = self._flow_square(update.client)
+            square = 0.0 if self._flows is None else self._lengths.square(self._flows, update.client)
             self.basis.append(update.end, update.start, older=older)
         except NonFiniteError as error:
             raise NonFiniteError(f"update of client {update.client!r}: {error}") from error
         self.clients[update.client] = update
         self._flow_squares.append(square)
-
-    def _flow_square(self, client: str) -> float:
-        """Squared length of the flow that the client has; raises if what is stored was damaged."""
-        flow = None if self._flows is None else self._flows.get(client)
-        if flow is None:
-            return 0.0
-        square = squared_length(flow)
-        require_finite(flow, square, "stored flow")
-        return square
 
     @property
     def versions(self) -> list[int | None]:

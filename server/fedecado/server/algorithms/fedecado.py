@@ -5,7 +5,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedecado.common.layout import Vector
-from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Plain, Report
+from fedecado.server.algorithms.base import (
+    Aggregated,
+    Assignment,
+    ClientVectors,
+    Gather,
+    Lengths,
+    Plain,
+    Report,
+)
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
 from fedecado.server.numerics.options import Options
@@ -33,6 +41,7 @@ class FedEcado(Plain):
         self.options = options or Options()
         self._solver = Reduced(self.options)
         self._workspace = Workspace()
+        self._lengths = Lengths()
 
     def init(self, central: Vector, vectors: ClientVectors) -> FedEcadoState:
         return FedEcadoState(central, vectors, np.zeros(len(central)))
@@ -51,7 +60,7 @@ class FedEcado(Plain):
         )
         if self.options.absent == "held":
             basis.set_total(state.F)
-        return Gather(state.central, state.version, basis=basis, flows=state.flows)
+        return Gather(state.central, state.version, basis=basis, flows=state.flows, lengths=self._lengths)
 
     def aggregate(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> Aggregated[FedEcadoState]:
         cache, basis = self._solver.cache, gathered.basis
@@ -85,13 +94,11 @@ class FedEcado(Plain):
         )
 
         def finish() -> FedEcadoState:
-            F = state.F.copy()
-            before, squares = (
-                [state.flows.get(client) for client in gathered.clients],
-                np.empty(len(gathered)),
-            )
-            for client, flow in zip(gathered.clients, solution.flows(before, F, squares), strict=True):
-                state.flows.put(client, flow)
+            squares, flows = np.empty(len(gathered)), state.flows
+            after, F = solution.flows([flows.get(client) for client in gathered.clients], state.F, squares)
+            for client, flow, square in zip(gathered.clients, after, squares.tolist(), strict=True):
+                flows.put(client, flow)
+                self._lengths.note(flows, client, square)
             strengths = np.sqrt(squares / len(F))
             report.flows.update(zip(gathered.clients, strengths.tolist(), strict=True))
             report.details.update(flow_median=float(np.median(strengths)), flow_max=float(strengths.max()))
@@ -112,6 +119,7 @@ class FedEcado(Plain):
         if flow is None:
             return state
         state.flows.drop(client)
+        self._lengths.drop(client)
         return replace(state, F=state.F - flow)
 
     def pulls(self, gathered: Gather) -> Pulls:

@@ -107,7 +107,7 @@ class Basis:
         It may overflow to infinity; callers judge the result.
         """
         weights, rows = coefficients.astype(self.dtype), self.rows
-        result: Vector = np.empty(self.size, self.dtype)
+        result = self._workspace.vector(self.size, self.dtype)
 
         def work(stripe: slice) -> None:
             for columns in blocks(stripe):
@@ -124,41 +124,46 @@ class Basis:
         vectors: Sequence[Vector | None],
         total: Floats,
         squares: Floats | None = None,
-    ) -> list[Vector]:
-        """Each vector (None is zero) plus its combination of the rows, as new vectors.
+    ) -> tuple[list[Vector], Floats]:
+        """Each vector (None is zero) plus its combination of the rows, as new vectors; and their new total.
 
-        `total` is float64 and moves by the differences of the rounded results, so that it stays the
-        exact sum of what is stored however many rounds go by. `squares` receives the squared lengths of
-        the results, taken while they are in cache.
+        `total` is float64. The new one differs from it by the differences of the rounded results, so that it
+        stays the exact sum of what is stored however many rounds go by. `squares` receives the squared
+        lengths of the results, taken while they are in cache.
         """
         weights, rows = coefficients.astype(self.dtype), self.rows
-        results: list[Vector] = [np.empty(self.size, self.dtype) for _ in vectors]
-        widest = max(1024, 5 * BLOCK // max(10, len(results)))  # what is written between stays in cache
+        results = [self._workspace.vector(self.size, self.dtype) for _ in vectors]
+        moved: Floats = np.asarray(self._workspace.vector(self.size, np.float64), np.float64)
+        widest, narrow = _widths(*weights.shape)
 
         def work(stripe: slice) -> Floats:
             change, (new, old) = np.empty((len(results), widest), self.dtype), np.empty((2, widest))
             lengths = np.zeros(len(results))
             for columns in blocks(stripe, widest):
-                width = columns.stop - columns.start
-                np.matmul(weights, rows[:, columns], out=change[:, :width])
-                for i, (before, result) in enumerate(zip(vectors, results, strict=True)):
-                    after, exact = result[columns], new[:width]
-                    if before is None:
-                        after[:] = exact[:] = change[i, :width]
+                at, width = columns.start, columns.stop - columns.start
+                for part in blocks(slice(0, width), narrow):
+                    np.matmul(weights, rows[:, at + part.start : at + part.stop], out=change[:, part])
+                sums, so_far = moved[columns], total[columns]
+                for i, (vector, result) in enumerate(zip(vectors, results, strict=True)):
+                    after, exact, by = result[columns], new[:width], change[i, :width]
+                    if vector is None:
+                        after[:] = exact[:] = by
                     else:
-                        # Two casts and a difference take half as long as one subtraction that casts.
-                        np.add(before[columns], change[i, :width], out=after)
-                        exact[:], old[:width] = after, before[columns]
+                        # Casts and a difference of their own take half as long as a subtraction that casts.
+                        # The first one brings the vector into the cache.
+                        before = vector[columns]
+                        old[:width] = before
+                        exact[:] = np.add(before, by, out=after)
                         exact -= old[:width]
                     if squares is not None:
                         lengths[i] += np.dot(after, after)
-                    total[columns] += exact
+                    so_far = np.add(so_far, exact, out=sums)
             return lengths
 
         parts = over_columns(self.size, work)
         if squares is not None:
             np.sum(parts, axis=0, out=squares)
-        return results
+        return results, moved
 
     def rms(self, coefficients: Floats) -> Floats:
         """Root mean square over the parameters of each combination, from the Gram matrix."""
@@ -275,6 +280,17 @@ class Basis:
         grown = np.empty((max(4, rows, 3 * len(self._store) // 2), self._width), self.dtype)
         grown[: self.slots] = self._store[: self.slots]
         self._store = grown
+
+
+def _widths(results: int, rows: int) -> tuple[int, int]:
+    """Columns of a block that is written on to all results, and of the products it is made of.
+
+    The first is as wide as stays in cache, since calls on few columns cost more than their work; BLAS is
+    twice as fast on products of less than about a million multiplications.
+    """
+    widest = min(BLOCK, max(4096, 10 * BLOCK // results))
+    narrow = 1_000_000 // (results * rows) // 1024 * 1024
+    return widest, min(narrow, widest) or widest
 
 
 def require_usable(vector: Vector) -> None:

@@ -54,8 +54,8 @@ class Solution:
 
     def flows(
         self, before: Sequence[Vector | None], F: Floats, squares: Floats | None = None
-    ) -> list[Vector]:
-        """The new flow of each active client, with `F` brought up to date in place.
+    ) -> tuple[list[Vector], Floats]:
+        """The new flow of each active client, and F after that.
 
         `squares` receives their squared lengths.
         """

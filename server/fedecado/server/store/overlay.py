@@ -32,6 +32,9 @@ class Overlay:
         self._places.pop(client, None)
         self._changed.drop(client)
 
+    def stamp(self, client: str) -> object:
+        return self._places.get(client) or self._changed.stamp(client)
+
     def checksum(self, client: str) -> int | None:
         """CRC-32 of a client's vector."""
         place = self._places.get(client)

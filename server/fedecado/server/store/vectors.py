@@ -52,6 +52,10 @@ class FileVectors:
         place = self._places.get(client)
         return None if place is None else self._vault.map(place)
 
+    def stamp(self, client: str) -> object:
+        resident = self._resident.get(client)
+        return self._places.get(client) if resident is None else resident
+
     def checksum(self, client: str) -> int | None:
         """CRC-32 of a client's vector."""
         resident = self._resident.get(client)
