@@ -16,6 +16,6 @@ client i to the centre; training is the circuit relaxing to rest. Symbols, used 
 `circuit` turns a round's scalars into T, G, L, C; `gamma` lays trajectories on a common time;
 `arrow` factors and solves one backward-Euler step; `steps` picks the steps; `reduced` is the
 solver in use and `direct` the plain one that tests hold it against. `basis` holds the long vectors,
-`sample` takes their norms, `columns` passes over them by blocks, and `workspace` keeps their memory
-between rounds.
+`gram` their inner products, taken on a `sample`; `columns` passes over them by blocks, and `workspace`
+keeps their memory between rounds.
 """

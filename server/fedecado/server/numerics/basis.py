@@ -20,7 +20,8 @@ from fedecado.common.errors import LayoutError, NonFiniteError
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import sample
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import BLOCK, blocks, over_columns
+from fedecado.server.numerics.columns import BLOCK, blocks, fast_width, over_columns
+from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.workspace import Workspace
 
 _Fill = Callable[[slice, Vector], object]
@@ -47,7 +48,7 @@ class Basis:
         self._store = self._workspace.take(capacity + 1 + min(capacity, 4), self._width, self.dtype)
         self._squares: list[float] = []
         self._offset_slots: dict[int, int] = {}
-        self._gram: Floats | None = np.empty((0, 0)) if gram else None
+        self._gram = Gram() if gram else None
         self.total_slot: int | None = None
         self.move_slots: list[int] = []
 
@@ -56,7 +57,7 @@ class Basis:
         """The unit vectors: coefficients over them are vectors themselves."""
         basis = cls(size, dtype, capacity=size, gram=True)
         basis._store[:size] = np.eye(size)
-        basis._squares, basis._gram = [1.0] * size, np.eye(size)
+        basis._squares, basis._gram = [1.0] * size, Gram(np.eye(size))
         return basis
 
     @property
@@ -72,7 +73,11 @@ class Basis:
     @property
     def gram(self) -> Floats | None:
         """Inner products of all rows, if they are taken."""
-        return None if self._gram is None else self._gram[: self.slots, : self.slots]
+        if self._gram is None:
+            return None
+        if self._gram.rows < self.slots:
+            self._multiply(self._gram)
+        return self._gram.products
 
     def offset_slot(self, version: int) -> int:
         return self._offset_slots[version]
@@ -195,28 +200,20 @@ class Basis:
         """Let `change` alter the displacements, block by block of columns; products are formed anew."""
         rows, sampled = self.rows, self._store[: self.slots, self.size :]
 
-        def work(stripe: slice) -> tuple[Floats, Floats]:
-            products, squares = np.zeros((self.slots, self.slots)), np.zeros(self.slots)
+        def work(stripe: slice) -> Floats:
+            squares = np.zeros(self.slots)
             for columns in blocks(stripe):
                 moves = rows[self.move_slots, columns]
                 change(moves, columns)
                 rows[self.move_slots, columns] = moves
                 block = rows[:, columns]
-                if sampled.size:
-                    squares += np.einsum("ij,ij->i", block, block)
-                else:
-                    products += block @ block.T
-            if not sampled.size:
-                return products, np.diagonal(products)
-            for slot in self.move_slots:
-                place = sample.draw(rows[slot], stripe, sampled[slot])
-            return sampled[:, place] @ sampled[:, place].T, squares
+                squares += np.einsum("ij,ij->i", block, block)
+            for slot in self.move_slots if sampled.size else ():
+                sample.draw(rows[slot], stripe, sampled[slot])
+            return squares
 
-        parts = zip(*over_columns(self.size, work), strict=True)
-        products, squares = (np.asarray(np.sum(part, axis=0, dtype=np.float64)) for part in parts)
-        self._squares = squares.tolist()
-        if self._gram is not None:
-            self._gram = products * (sample.scale(self.size) if sampled.size else 1.0)
+        self._squares = np.sum(over_columns(self.size, work), axis=0).tolist()
+        self._gram = Gram() if self._gram is not None else None
 
     def release(self) -> None:
         """Give the memory back to the workspace; the rows are gone."""
@@ -228,51 +225,37 @@ class Basis:
         """Add rows, all or none: raise if one is not finite."""
         first = self.slots
         self._reserve(first + len(fills))
-        products, squares = self._fill(first, [fill for _, fill in fills])
-        for slot, (kind, _), square in zip(range(first, first + len(fills)), fills, squares, strict=True):
+        squares = self._fill(first, [fill for _, fill in fills])
+        for slot, ((kind, _), square) in enumerate(zip(fills, squares, strict=True), first):
             require_finite(self._store[slot, : self.size], square, kind)
-        if self._gram is not None:
-            gram, end = self._grown(self._gram, first + len(fills)), first + len(fills)
-            gram[first:end, :end] = products
-            for slot in range(first, end):
-                gram[:slot, slot] = gram[slot, :slot]
-            self._gram = gram
-        self._squares += squares.tolist()
+        self._squares += squares
+        if self._gram is not None and self._gram.is_due(self.slots):
+            self._multiply(self._gram)
 
-    def _grown(self, gram: Floats, slots: int) -> Floats:
-        """Room for so many rows: as many as there are vectors for, so that it seldom moves."""
-        if slots <= len(gram):
-            return gram
-        grown = np.empty((max(slots, len(self._store)),) * 2)
-        grown[: self.slots, : self.slots] = gram[: self.slots, : self.slots]
-        return grown
-
-    def _fill(self, first: int, fills: list[_Fill]) -> tuple[Floats, Floats]:
-        """Write new rows, and in the same pass take their inner products with the rows up to each.
-
-        Without a Gram matrix only their squares are formed.
-        """
+    def _fill(self, first: int, fills: list[_Fill]) -> list[float]:
+        """Write new rows, and take their squared lengths and samples while they are in cache."""
         store, sampled = self._store[:, : self.size], self._store[:, self.size :]
-        alone, own = self._gram is None or sampled.size > 0, range(first, first + len(fills))
 
-        def work(stripe: slice) -> tuple[Floats, Floats]:
-            products = np.zeros((len(fills), first + len(fills)))
+        def work(stripe: slice) -> list[float]:
+            squares = [0.0] * len(fills)
             for columns in blocks(stripe):
                 for i, fill in enumerate(fills):
-                    slot = first + i
-                    row = store[slot, columns]
+                    row = store[first + i, columns]
                     fill(columns, row)
-                    since = slot if alone else 0
-                    products[i, since : slot + 1] += store[since : slot + 1, columns] @ row
-            squares = products[range(len(fills)), own]
-            for i, slot in enumerate(own if sampled.size else ()):
-                place = sample.draw(store[slot], stripe, sampled[slot])
-                products[i, : slot + 1] = sampled[: slot + 1, place] @ sampled[slot, place]
-            return products, squares
+                    squares[i] += float(np.dot(row, row))
+            for slot in range(first, first + len(fills)) if sampled.size else ():
+                sample.draw(store[slot], stripe, sampled[slot])
+            return squares
 
-        parts = zip(*over_columns(self.size, work), strict=True)
-        products, squares = (np.sum(part, axis=0) for part in parts)
-        return products * (sample.scale(self.size) if sampled.size else 1.0), squares
+        parts = over_columns(self.size, work)
+        return parts[0] if len(parts) == 1 else [sum(part) for part in zip(*parts, strict=True)]
+
+    def _multiply(self, gram: Gram) -> None:
+        """Take the inner products of the rows that have none yet."""
+        if self._width > self.size:
+            gram.grow(self._store[: self.slots, self.size :], sample.scale(self.size), len(self._store))
+        else:
+            gram.grow(self.rows, 1.0, len(self._store))
 
     def _reserve(self, rows: int) -> None:
         if rows <= len(self._store):
@@ -285,12 +268,10 @@ class Basis:
 def _widths(results: int, rows: int) -> tuple[int, int]:
     """Columns of a block that is written on to all results, and of the products it is made of.
 
-    The first is as wide as stays in cache, since calls on few columns cost more than their work; BLAS is
-    twice as fast on products of less than about a million multiplications.
+    The first is as wide as stays in cache, since calls on few columns cost more than their work.
     """
     widest = min(BLOCK, max(4096, 10 * BLOCK // results))
-    narrow = 1_000_000 // (results * rows) // 1024 * 1024
-    return widest, min(narrow, widest) or widest
+    return widest, min(fast_width(results * rows), widest) or widest
 
 
 def require_usable(vector: Vector) -> None:

@@ -47,6 +47,11 @@ def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:
         yield slice(at, min(at + width, stripe.stop))
 
 
+def fast_width(multiplications: int) -> int:
+    """Columns that BLAS multiplies twice as fast, 0 if few: its kernel for small products ends at a million."""
+    return 1_000_000 // multiplications // 1024 * 1024
+
+
 @cache
 def hold_blas() -> None:
     """Hold BLAS at one thread from now on, in the whole process.

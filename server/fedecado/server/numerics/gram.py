@@ -1,0 +1,51 @@
+"""Inner products of the rows of a basis, grown as rows arrive.
+
+They are taken for several new rows at once, so that the others are read once for all of them.
+"""
+
+import numpy as np
+
+from fedecado.common.layout import Vector
+from fedecado.server.numerics.circuit import Floats
+from fedecado.server.numerics.columns import BLOCK, blocks, fast_width, over_columns
+
+
+class Gram:
+    """A symmetric matrix in float64; products themselves are formed in the rows' dtype, block by block."""
+
+    def __init__(self, products: Floats | None = None) -> None:
+        self._products = np.empty((0, 0)) if products is None else products
+        self.rows = len(self._products)
+        """How many leading rows are in it."""
+
+    @property
+    def products(self) -> Floats:
+        return self._products[: self.rows, : self.rows]
+
+    def is_due(self, rows: int) -> bool:
+        """Whether enough rows wait; not too many, for when a round closes clients wait for the rest."""
+        return rows - self.rows >= min(max(4, rows // 8), 32)
+
+    def grow(self, rows: Vector, scale: float, room: int) -> None:
+        """Take the products of new rows with all up to them; `room` is for how many rows there will be."""
+        first, end = self.rows, len(rows)
+        width = fast_width((end - first) * end) or BLOCK
+
+        def work(stripe: slice) -> Floats:
+            products = np.zeros((end - first, end))
+            for columns in blocks(stripe, width):
+                block = rows[:, columns]
+                products += block[first:] @ block.T
+            return products
+
+        products: Floats = scale * np.sum(over_columns(rows.shape[1], work), axis=0)
+        if end > len(self._products):
+            grown = np.empty((max(end, room),) * 2)
+            grown[:first, :first] = self.products
+            self._products = grown
+        own = products[:, first:]
+        # BLAS does not promise the same bits for the products of two rows either way round.
+        self._products[first:end, first:end] = 0.5 * (own + own.T)
+        self._products[first:end, :first] = products[:, :first]
+        self._products[:first, first:end] = products[:, :first].T
+        self.rows = end
