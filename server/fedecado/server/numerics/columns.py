@@ -48,7 +48,7 @@ def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:
 
 
 def fast_width(multiplications: int) -> int:
-    """Columns that BLAS multiplies twice as fast, 0 if few: its kernel for small products ends at a million."""
+    """Columns that BLAS multiplies twice as fast, with its kernel for up to a million products; 0 if few."""
     return 1_000_000 // multiplications // 1024 * 1024
 
 
