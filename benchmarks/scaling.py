@@ -39,10 +39,10 @@ def _bytes(a: int, d: int) -> int:
 
 
 def _measure(a: int, d: int, repeats: int) -> Point:
-    """Medians over rounds that follow each other; the first one warms caches and memory."""
+    """Medians over rounds that follow each other; from the third on flows have memory to go to."""
     one, seconds = Round(a, d), []
     with BLAS.limit(limits=1):
-        for _ in range(repeats + 1):
+        for _ in range(repeats + 2):
             began = time.perf_counter()
             one.start(a - 1)
             last = time.perf_counter()
@@ -50,7 +50,7 @@ def _measure(a: int, d: int, repeats: int) -> Point:
             ready = time.perf_counter()
             one.finish()
             seconds.append((ready - last, time.perf_counter() - began))
-    centre, whole = np.median(seconds[1:], axis=0)
+    centre, whole = np.median(seconds[2:], axis=0)
     return {"a": a, "d": d, "centre": float(centre), "all": float(whole)}
 
 
@@ -67,7 +67,10 @@ def _plot(points: list[Point]) -> None:
     _slope(whole, points, "a", 2)
     _slope(centre, points, "a", 1)
     _slope(size, points, "d", 1)
-    for axes in (centre, whole, size):
+    for axes, over in ((centre, "a"), (whole, "a"), (size, "d")):
+        places = sorted({point[over] for point in points})
+        axes.set_xticks(places, [f"{place:,}" for place in places])
+        axes.minorticks_off()
         axes.grid(visible=True, which="major", alpha=0.4)
         axes.legend(fontsize=8)
     path = harness.RESULTS / "scaling.png"
@@ -79,9 +82,6 @@ def _lines(axes: Axes, points: list[Point], key: str, *, over: str, each: str) -
     for value in sorted({point[each] for point in points}):
         line = [point for point in points if point[each] == value]
         axes.loglog([p[over] for p in line], [p[key] for p in line], "o-", label=f"{each} = {value:,}")
-    places = sorted({point[over] for point in points})
-    axes.set_xticks(places, [f"{place:,}" for place in places])
-    axes.minorticks_off()
 
 
 def _slope(axes: Axes, points: list[Point], over: str, power: int) -> None:
