@@ -26,4 +26,4 @@ def keep_chunk_buffers() -> bool:
     """Set this up for the process; whether its C library has such knobs. Call it before threads start."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     wanted = ((_MMAP_THRESHOLD, KEPT), (_TRIM_THRESHOLD, SPARE), (_MOST_ARENAS, 1))
-    return mallopt is not None and all([mallopt(knob, value) for knob, value in wanted])
+    return mallopt is not None and all(mallopt(knob, value) for knob, value in wanted)

@@ -37,7 +37,7 @@ ASIDE: Final = ".part"
 
 _PIECE: Final = 4 << 20
 _LANDING_THREADS: Final = 3
-"""Enough to keep a disk busy while all processors take digests, on a machine of two; more would be in their way."""
+"""Enough to keep a disk busy while two of them take digests."""
 _SYNC_THREADS: Final = 8
 """Flushes under way at once: a file system joins them, one after the other each would wait its turn."""
 
