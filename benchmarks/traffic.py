@@ -3,15 +3,19 @@
 from benchmarks.harness import Contender
 from benchmarks.servers import Server
 
+SPARE = 2
+"""Models of memory that a transfer may take beside the vectors under way and what the algorithm keeps."""
+
 
 class Traffic:
-    """Collects over all turns; `begin` and `end` stand around what is timed."""
+    """Collects over all turns; `begin` and `end` stand around what is timed, `settled` after all else."""
 
-    def __init__(self, nbytes: int, model: int) -> None:
-        """So many bytes are sent, of models of such a size."""
-        self._nbytes, self._model = nbytes, model
+    def __init__(self, nbytes: int, model: int, most: float | None = None) -> None:
+        """So many bytes are sent, of models of such a size; memory should stay within `most` of them."""
+        self._nbytes, self._model, self._most = nbytes, model, most
         self._cpu: list[float] = []
         self._peaks: list[int] = []
+        self._rounds: list[int] = []
         self._since = 0.0
 
     def begin(self, server: Server) -> None:
@@ -22,9 +26,18 @@ class Traffic:
         self._cpu.append(server.cpu - self._since)
         self._peaks.append(server.peak - server.empty)
 
+    def settled(self, server: Server) -> None:
+        """What the transfer led to is done, too."""
+        self._rounds.append(server.peak - server.empty)
+
     def note(self, contender: Contender) -> None:
         """Put what was found beside the contender's time."""
-        gigabytes = self._nbytes / 1e9
+        gigabytes, peak = self._nbytes / 1e9, max(self._peaks) / self._model
         contender.notes["GB/s"] = f"{gigabytes / contender.median:.2f}"
         contender.notes["server CPU s/GB"] = f"{sum(self._cpu) / len(self._cpu) / gigabytes:.2f}"
-        contender.notes["memory in models"] = f"{max(self._peaks) / self._model:.1f}"
+        contender.notes["memory in models"] = f"{peak:.1f}"
+        if self._most is not None:
+            said = "holds" if peak <= self._most else "missed"
+            contender.notes["memory in models"] += f" of {self._most:.1f}: {said}"
+        if self._rounds:
+            contender.notes["whole round"] = f"{max(self._rounds) / self._model:.1f}"

@@ -30,6 +30,8 @@ from fedecado.v1.session_pb2 import CoordinatorMessage, WorkerMessage
 from fedecado.v1.transfer_pb2 import Trailer
 
 CHUNK_BYTES: Final = 1 << 20
+KEPT_MESSAGES: Final = 8
+"""Encoded messages that wait for peers which are a little behind."""
 
 Envelope = TypeVar("Envelope", WorkerMessage, CoordinatorMessage, GetModelResponse)
 Bytes = npt.NDArray[np.uint8]
@@ -53,44 +55,64 @@ def encode(vector: Vector) -> Iterator[bytes]:
     They are valid in every envelope, as all give `chunk` and `trailer` the same numbers. `vector`
     must not change until the last message is taken.
     """
-    _check_vector(vector)
-    checksum = Checksum()
-    wire_dtype = vector.dtype.newbyteorder("<")
-    step = CHUNK_BYTES // vector.itemsize
-    for start in range(0, vector.size, step):
-        data = _as_bytes(vector[start : start + step].astype(wire_dtype, copy=False)).data
-        checksum.update(data)
-        yield b"".join((_chunk_prefix(start * vector.itemsize, len(data)), data))
-    trailer = Trailer(length=vector.nbytes, crc32=checksum.value)
-    yield CoordinatorMessage(trailer=trailer).SerializeToString()
+    return iter(Frames(vector, kept=0))
 
 
 @final
 class Frames:
-    """A vector encoded once, to be sent to any number of peers by one thread.
+    """A vector as messages, each made once for all peers that are sent them abreast, by one thread.
 
-    A message is made when the first peer is to get it, so that the first ones are under way while the last
-    ones are made. Until then `vector` must not change.
+    The `kept` messages that were made last wait for the next peer while there is one that reads; a peer that
+    is further behind has its own made, which takes one copy. So a model of any size takes a few messages of
+    memory however many peers there are, and they are read while they are in cache. `vector` must not
+    change meanwhile.
     """
 
-    __slots__ = ("_coming", "_made", "nbytes")
+    __slots__ = (
+        "_checksum",
+        "_kept",
+        "_peers",
+        "_recent",
+        "_starts",
+        "_step",
+        "_summed",
+        "_vector",
+        "nbytes",
+    )
 
-    def __init__(self, vector: Vector) -> None:
-        self._coming, self._made = encode(vector), list[bytes]()
-        self.nbytes = vector.nbytes
+    def __init__(self, vector: Vector, *, kept: int = KEPT_MESSAGES) -> None:
+        _check_vector(vector)
+        self._vector, self.nbytes, self._kept = vector, vector.nbytes, kept
+        self._step = CHUNK_BYTES // vector.itemsize
+        self._starts = range(0, vector.size, self._step)
+        self._recent: dict[int, bytes] = {}
+        self._peers = 0
+        self._checksum, self._summed = Checksum(), 0
 
     def __iter__(self) -> Iterator[bytes]:
-        yield from self._made
-        at = len(self._made)
-        while at < len(self._made) or self._make():
-            yield self._made[at]
-            at += 1
+        self._peers += 1
+        try:
+            for number, start in enumerate(self._starts):
+                yield self._recent.get(number) or self._make(number, start)
+            trailer = Trailer(length=self.nbytes, crc32=self._checksum.value)
+            yield CoordinatorMessage(trailer=trailer).SerializeToString()
+        finally:
+            self._peers -= 1
+            if not self._peers and len(self._starts) > 1:
+                self._recent.clear()
 
-    def _make(self) -> bool:
-        message = next(self._coming, None)
-        if message is not None:
-            self._made.append(message)
-        return message is not None
+    def _make(self, number: int, start: int) -> bytes:
+        part = self._vector[start : start + self._step]
+        data = _as_bytes(part.astype(part.dtype.newbyteorder("<"), copy=False)).data
+        if number == self._summed:  # whoever comes first sums; nobody comes to the trailer before that
+            self._checksum.update(data)
+            self._summed += 1
+        message = b"".join((_chunk_prefix(start * part.itemsize, len(data)), data))
+        if self._kept:
+            self._recent[number] = message
+            if len(self._recent) > self._kept:
+                del self._recent[next(iter(self._recent))]
+        return message
 
 
 @final

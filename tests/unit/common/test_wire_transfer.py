@@ -1,7 +1,7 @@
 """Vectors arrive whole and exact, or not at all."""
 
 from collections.abc import Iterable
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -109,19 +109,35 @@ def test_frames_serve_any_number_of_receivers_of_any_kind(parse: Any) -> None:
         assert np.array_equal(receive(frames, receiver_for(vector), parse), vector)
 
 
+@given(st.lists(st.integers(0, 3), max_size=200), st.integers(0, 9))
+def test_frames_are_the_same_for_receivers_that_overtake_each_other(turns: list[int], kept: int) -> None:
+    """Whoever is ahead or far behind, and whoever leaves early, as the last one does here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedecado.common.wire.CHUNK_BYTES", 64)
+        vector = make_vector(501)
+        plain, frames = list(encode(vector)), Frames(vector, kept=kept)
+        seen: list[list[bytes]] = [[] for _ in range(4)]
+        reading = [iter(frames) for _ in seen]
+        for turn in turns:
+            seen[turn] += islice(reading[turn], 2)
+        del reading[3]
+        for one, rest in zip(seen[:3], reading, strict=True):
+            assert one + list(rest) == plain
+        assert seen[3] == plain[: len(seen[3])]
+
+
 @pytest.mark.usefixtures("small_chunks")
-def test_frames_are_made_once_for_receivers_that_overtake_each_other() -> None:
+def test_frames_are_made_once_for_receivers_that_are_abreast_and_not_kept_after_them() -> None:
     vector = make_vector(999)
-    before, frames = vector.copy(), Frames(vector)
-    one, two = iter(frames), iter(frames)
-    seen = {"one": [*islice(one, 3)], "two": [*islice(two, 7)]}
-    seen["one"] += islice(one, 20)
-    seen["two"] += two
-    seen["one"] += one
-    assert seen["one"] == seen["two"] == [*frames]
-    vector[:] = 0  # all are made
-    assert np.array_equal(receive(frames, receiver_for(vector)), before)
-    assert all(a is b for a, b in zip(frames, frames, strict=True))
+    frames = Frames(vector, kept=4)
+    ahead, behind = iter(frames), iter(frames)
+    first = [*islice(ahead, 3)]
+    pairs = [(next(behind), message) for message in chain(first, ahead)]
+    assert len(pairs) == 64
+    assert all(one is other for one, other in pairs[:-1])  # the trailer is a few bytes
+    del ahead, behind
+    vector[:] = 0
+    assert list(frames)[:-1] == list(encode(vector))[:-1]
 
 
 def test_a_receiver_writes_into_the_vector_it_is_given() -> None:

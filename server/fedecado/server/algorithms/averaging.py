@@ -78,13 +78,13 @@ class Averaging(Plain):
 
 
 def move_centre(central: Vector, moved: Vector, gathered: Gather) -> tuple[Vector, Report]:
-    """The centre after a displacement, and what to report of it."""
+    """The centre after a displacement, in the memory of that, and what to report of it."""
     T = float(gathered.times().max())
     rms = math.sqrt(squared_length(moved) / len(moved))
     if not np.isfinite(rms):
         raise NonFiniteError("the central step left floating-point range; the state is unchanged")
     report = Report(updates=len(gathered), time=T, rate=rms / T, details={"central_change": rms})
-    return central + moved, report
+    return np.add(central, moved, out=moved), report
 
 
 def fedavg() -> Averaging:

@@ -126,8 +126,10 @@ class Inbox:
                 return
             self._quotas.reserve(size)
             self._reserved = size
-            self._landing = self._land(size, layout.dtype) if isinstance(header, pb.Update) else None
-            out = _room(size, layout.dtype) if self._landing is None else self._landing.vector
+            out: Vector | None = None
+            if isinstance(header, pb.Update):  # a model to start from stays, and one is all there is of it
+                self._landing = self._land(size, layout.dtype)
+                out = _room(size, layout.dtype) if self._landing is None else self._landing.vector
             self._receiver = Receiver(size, layout.dtype, max_bytes=layout.nbytes, out=out, squared=True)
         except QuotaError:
             raise

@@ -2,7 +2,8 @@
 
 The vector is received into memory that the disk can read from directly: what has arrived is written past
 the page cache, which saves a copy and memory for a file that nobody will read unless the run is recovered.
-A file system that cannot do that takes ordinary writes.
+A file system that cannot do that takes ordinary writes. It is hashed beside that: the digest takes a
+processor as long as the writing takes the disk.
 """
 
 import hashlib
@@ -41,8 +42,7 @@ class Landing:
         self.crc = 0
         """Of the vector; whoever receives it knows."""
         self._sha256 = hashlib.sha256()
-        self._reached = self._written = 0
-        self._pieces = threading.Lock()
+        self._hashing, self._writing = _Progress(), _Progress()
         self.done = False
         """Whether `finish` found it whole."""
         self._work: list[Future[None]] = []
@@ -56,10 +56,10 @@ class Landing:
 
     def reached(self, received: int) -> None:
         """So many bytes have arrived, and stay as they are."""
-        self._reached = received
-        begun = len(self._work) * PIECE
-        if received - begun >= PIECE or received == self.vector.nbytes:
-            self._work.append(self._executor.submit(self._follow))
+        whole = received if received == self.vector.nbytes else received - received % PIECE
+        for progress, step in ((self._hashing, self._hash), (self._writing, self._write)):
+            if progress.begin(whole):
+                self._work.append(self._executor.submit(_follow, progress, step))
 
     def finish(self, beside: str) -> str | None:
         """Wait until it is on the disk; the SHA-256 of the vector and of a text, or none if that failed."""
@@ -83,23 +83,52 @@ class Landing:
         point("landing.renamed")
         return True
 
-    def _follow(self) -> None:
-        """Write what has arrived, up to a whole piece or the end; one thread at a time."""
-        with self._pieces:
-            assert self._descriptor is not None  # noqa: S101 - kept only after all work is done
-            start, last = self._written, self._reached == self.vector.nbytes
-            stop = self._reached if last else self._reached - self._reached % PIECE
-            while start < stop:
-                piece = min(PIECE, stop - start)
-                self._sha256.update(self._bytes[start : start + piece].data)
-                _write(self._descriptor, self._bytes[start : start + _round_up(piece)].data, start)
-                point("landing.half-written")
-                start += piece
-            self._written = stop
-            if last:
-                os.ftruncate(self._descriptor, stop)
-                self._flush(self._descriptor)
-                point("landing.synced")
+    def _hash(self, start: int, stop: int) -> None:
+        self._sha256.update(self._bytes[start:stop].data)
+
+    def _write(self, start: int, stop: int) -> None:
+        assert self._descriptor is not None  # noqa: S101 - kept only after all work is done
+        for at in range(start, stop, PIECE):
+            piece = _round_up(min(PIECE, stop - at))
+            _write(self._descriptor, self._bytes[at : at + piece].data, at)
+            point("landing.half-written")
+        if stop == self.vector.nbytes:
+            os.ftruncate(self._descriptor, stop)
+            self._flush(self._descriptor)
+            point("landing.synced")
+
+
+@final
+class _Progress:
+    """How far one of the two ways has come; one thread at a time goes on with it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at = self._target = 0
+        self._busy = False
+
+    def begin(self, target: int) -> bool:
+        """There is work up to here; whether a thread has to be asked to do it."""
+        with self._lock:
+            self._target = target
+            idle = not self._busy and self._at < target
+            self._busy = self._busy or idle
+            return idle
+
+    def next(self, done: int | None = None) -> tuple[int, int] | None:
+        """What is to be done after that is; none ends the thread's turn."""
+        with self._lock:
+            self._at = self._at if done is None else done
+            self._busy = self._at < self._target
+            return (self._at, self._target) if self._busy else None
+
+
+def _follow(progress: _Progress, step: Callable[[int, int], None]) -> None:
+    """Do all that is due; after a step that failed nothing more is done, and `finish` finds out."""
+    part = progress.next()
+    while part is not None:
+        step(*part)
+        part = progress.next(part[1])
 
 
 def _round_up(nbytes: int) -> int:
