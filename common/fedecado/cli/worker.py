@@ -38,6 +38,7 @@ from fedecado.common.sections import (
     TaskSection,
     TraceSection,
     TrainingSection,
+    UploadSection,
     WorkerSection,
 )
 from fedecado.common.settings import DEFAULT, Loaded, Settings
@@ -63,6 +64,7 @@ class WorkerSettings(Settings):
     training: TrainingSection = TrainingSection()
     privacy: PrivacySection = PrivacySection()
     worker: WorkerSection = WorkerSection()
+    upload: UploadSection = UploadSection()
     network: NetworkSection = NetworkSection()
     join: JoinSection = JoinSection()
     trace: TraceSection = TraceSection()
@@ -115,7 +117,9 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     folder = settings.worker.spool
     spool = None if folder is None else Spool(folder, identity.worker_id)
     guard = make_guard(settings.privacy) if settings.worker.role == "trainer" else None
-    around = Surroundings(_observers(settings, identity, guard), spool, credential, network.health_bind)
+    around = Surroundings(
+        _observers(settings, identity, guard), spool, credential, network.health_bind, settings.upload.format
+    )
     code = run_process(address, identity, lambda: make_trainer(loaded, guard), around)
     if guard is not None:
         log.info("privacy: %s", guard.account.describe())
