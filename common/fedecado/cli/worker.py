@@ -5,7 +5,8 @@ given and reports; it goes on until the run ends. It outlives its coordinator an
 trains on while it is cut off, reconnects for ever and sends what it finished meanwhile. SIGTERM or
 Ctrl-C end it in good order, a second Ctrl-C at once. Hints of the coordinator (learning rate, epochs,
 batch size) apply where no such setting is given here. With --worker-spool DIR an update that is finished
-survives the end of the worker itself: started again, it delivers that first.
+survives the end of the worker itself: started again, it delivers that first. Over a slow line
+--upload-format int8 sends a quarter of the bytes, rounded.
 
 Examples:
   fedecado worker --coordinator train.example.org:50051
