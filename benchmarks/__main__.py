@@ -12,7 +12,7 @@ from benchmarks import harness, summary
 
 NAMES = (
     *("central", "central_total", "scaling"),
-    *("control", "upload", "broadcast", "startup", "memory"),
+    *("control", "upload", "broadcast", "startup", "memory", "formats"),
     *("simulate", "flower", "nvflare"),
     *("durability", "robustness"),
 )

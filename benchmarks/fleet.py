@@ -103,12 +103,15 @@ class Fleet:
         """Everyone gets a task."""
         self._assigned = self._all(line.receive() for line in self.lines)
 
-    def deliver(self) -> None:
-        """Everyone sends a result and waits for the acknowledgement."""
-        self._all(map(self._deliver, self.lines, self._assigned))
+    def deliver(self, frames: Iterable[bytes] | None = None, **changes: Any) -> None:
+        """Everyone sends a result and waits for the acknowledgement; one worker may send something else."""
+        pairs = zip(self.lines, self._assigned, strict=True)
+        self._all(self._deliver(line, assign, frames, changes) for line, assign in pairs)
 
-    async def _deliver(self, line: Line, assign: pb.Assign) -> None:
-        await line.send(assign, encode(self._vector))
+    async def _deliver(
+        self, line: Line, assign: pb.Assign, frames: Iterable[bytes] | None, changes: dict[str, Any]
+    ) -> None:
+        await line.send(assign, encode(self._vector) if frames is None else frames, **changes)
         await line.acknowledged()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:

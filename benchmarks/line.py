@@ -72,8 +72,8 @@ class Line:
                 transfers -= 1
         return assign
 
-    async def send(self, assign: pb.Assign, frames: Iterable[bytes]) -> None:
-        """The task's result, whose messages are given."""
+    async def send(self, assign: pb.Assign, frames: Iterable[bytes], **changes: Any) -> None:
+        """The task's result, whose messages are given; `changes` are of its header."""
         header = pb.Update(
             task_id=assign.task_id,
             model_version=assign.model_version,
@@ -83,6 +83,7 @@ class Line:
             state_bytes=self.layout.nbytes,
             steps=1,
         )
+        header.MergeFrom(pb.Update(**changes))
         await self._call.write(pb.WorkerMessage(update=header))
         for frame in frames:
             await self._call.write(frame)

@@ -14,6 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedecado.common.errors import ProtocolError
+from fedecado.common.formats import encode as pack
+from fedecado.common.formats import packed_bytes
+from fedecado.common.names import COMPACT
+from fedecado.common.packed import NUMBERS
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import encode, parse_worker_message, serialize_message
 from fedecado.server.algorithms import make_algorithm
@@ -83,6 +87,8 @@ FAIR = st.sampled_from(
         *encode(STATE),
         *(header(task) for task in (1, 2, 3)),
         header(1, model_version=9),
+        *(header(1, format=NUMBERS[name], state_bytes=packed_bytes(name, LAYOUT)) for name in COMPACT),
+        *(frame for name in COMPACT for frame in encode(pack(name, LAYOUT, STATE, STATE).payload)),
         pb.WorkerMessage(
             initial_state=pb.InitialState(layout_digest=LAYOUT.digest, state_bytes=LAYOUT.nbytes)
         ).SerializeToString(),

@@ -1,4 +1,4 @@
-"""A line between a worker and its coordinator on which one direction can be held up."""
+"""A line between a worker and its coordinator that can be cut, and held up in one direction."""
 
 import asyncio
 from contextlib import suppress
@@ -12,8 +12,9 @@ class Line:
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
-        self._open = asyncio.Event()
+        self._open, self._answers = asyncio.Event(), asyncio.Event()
         self._open.set()
+        self._answers.set()
         self._server: asyncio.Server | None = None
         self._pumps: set[asyncio.Task[None]] = set()
         self.address = ""
@@ -36,11 +37,23 @@ class Line:
         """From now on nothing of what workers send arrives."""
         self._open.clear()
 
+    def hold_answers(self) -> None:
+        """From now on nothing of what the coordinator sends arrives."""
+        self._answers.clear()
+
+    def cut(self) -> None:
+        """Break what is connected; nothing is held up on what connects next."""
+        for pump in self._pumps:
+            pump.cancel()
+        self._open, self._answers = asyncio.Event(), asyncio.Event()
+        self._open.set()
+        self._answers.set()
+
     async def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(self._host, self._port)
         pumps = [
-            asyncio.create_task(self._pump(reader, back, held=True)),
-            asyncio.create_task(self._pump(there, writer, held=False)),
+            asyncio.create_task(self._pump(reader, back, self._open)),
+            asyncio.create_task(self._pump(there, writer, self._answers)),
         ]
         self._pumps.update(pumps)
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -49,10 +62,11 @@ class Line:
         back.close()
         writer.close()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, held: bool) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, free: asyncio.Event
+    ) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(1 << 16):
-                if held:
-                    await self._open.wait()
+                await free.wait()
                 writer.write(data)
                 await writer.drain()

@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 
 from fedecado.client.work import Work
+from fedecado.common.formats import Bytes
 from fedecado.common.layout import Vector
 from fedecado.v1.session_pb2 import WorkerMessage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Send:
-    """A message and, after a header, its vector. Of task `task`; 0 for none."""
+    """A message and, after a header, its vector, as numbers or packed. Of task `task`; 0 for none."""
 
     message: WorkerMessage
-    vector: Vector | None = None
+    vector: Vector | Bytes | None = None
     task: int = 0
 
 
@@ -37,9 +38,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The outcome of this task need not be kept on disk any more."""
+    """The outcome of this task need not be kept any more."""
 
     task: int
+    counted: bool = False
+    """Whether it is with the coordinator."""
 
 
 Effect = Send | HangUp | Start | Stop | Forget

@@ -7,6 +7,8 @@ from fedecado.client.effects import Send
 from fedecado.client.observer import Answer
 from fedecado.client.work import Failed, Identity, Measured, Outcome, Profile, Trained, Work
 from fedecado.common.logs import about
+from fedecado.common.names import COMPACT, Format
+from fedecado.common.packed import NUMBERS
 from fedecado.v1 import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from fedecado.v1.session_pb2 import (
     Acknowledge,
@@ -23,6 +25,8 @@ from fedecado.v1.session_pb2 import (
     Welcome,
     WorkerMessage,
 )
+
+logger = logging.getLogger(__name__)
 
 
 def hello(identity: Identity, profile: Profile, curvature: float | None) -> Hello:
@@ -67,7 +71,8 @@ def result(work: Work, outcome: Outcome, digest: str) -> Send:
     task = work.header.task_id
     match outcome:
         case Trained():
-            return Send(WorkerMessage(update=_update(work, outcome, digest)), outcome.state, task)
+            sent = outcome.state if outcome.packed is None else outcome.packed.payload
+            return Send(WorkerMessage(update=_update(work, outcome, digest, sent.nbytes)), sent, task)
         case Measured():
             evaluation = Evaluation(
                 task_id=task,
@@ -81,7 +86,7 @@ def result(work: Work, outcome: Outcome, digest: str) -> Send:
             return Send(failure(task, outcome))
 
 
-def _update(work: Work, trained: Trained, digest: str) -> Update:
+def _update(work: Work, trained: Trained, digest: str, nbytes: int) -> Update:
     return Update(
         task_id=work.header.task_id,
         model_version=work.header.model_version,
@@ -93,8 +98,9 @@ def _update(work: Work, trained: Trained, digest: str) -> Update:
         loss_before=trained.loss_before,
         loss_after=trained.loss_after,
         layout_digest=digest,
-        state_bytes=trained.state.nbytes,
+        state_bytes=nbytes,
         training_seconds=trained.seconds,
+        format=NUMBERS["full" if trained.packed is None else trained.packed.format],
     )
 
 
@@ -129,6 +135,19 @@ def mismatch(welcome: Welcome, digest: str) -> str:
             "all peers must build the same model"
         )
     return ""
+
+
+def usable_format(welcome: Welcome, wanted: Format) -> Format:
+    """The format to send updates in: what this worker wants, if the coordinator takes it."""
+    if wanted == "full" or NUMBERS[wanted] in welcome.upload_formats:
+        return wanted
+    names = [name for name in COMPACT if NUMBERS[name] in welcome.upload_formats]
+    logger.warning(
+        "the coordinator (fedecado %s) does not take updates in %s, so they go in full; compact formats that "
+        "it takes: %s (its coordinator.upload_formats)",
+        *(welcome.software_version or "of an unknown version", wanted, ", ".join(names) or "none"),
+    )
+    return "full"
 
 
 def about_work(work: Work, **more: Any) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from fedecado.client.background import Background
 from fedecado.client.connection import Address, Connection
 from fedecado.client.effects import Effect, Forget, HangUp, Leave, Send, Start, Stop
 from fedecado.client.pace import Backoff, Pace
+from fedecado.client.packing import Packer
 from fedecado.client.session import Session
+from fedecado.client.spool import Spool
 from fedecado.client.surroundings import Surroundings
 from fedecado.client.work import Failed, Identity, Learner, Outcome, Trained, Training, Work
 from fedecado.common.health_port import HealthPort
@@ -27,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 ALONE = Surroundings()
 Keep = Callable[[Layout, Training, Trained], bool]
+Pack = Callable[[Training, Trained], Trained]
 
 
 @final
@@ -42,11 +45,24 @@ class Worker:
         around: Surroundings = ALONE,
     ) -> None:
         self._address, self._learner, self._background = address, learner, background
-        self._session = Session(identity, learner.profile, Pace.of(address.timeouts), around.observer)
+        layout, upload = learner.profile.layout, around.upload
+        pace = Pace.of(address.timeouts)
+        self._session = Session(identity, learner.profile, pace, around.observer, upload)
         self._spool = spool = around.spool
+        self._packer = None if upload == "full" else Packer(upload, layout)
         self._connection: Connection | None = None
-        if spool is not None and (left := spool.load(learner.profile.layout)) is not None:
+        if spool is not None:
+            self._recover(spool, layout)
+
+    def _recover(self, spool: Spool, layout: Layout) -> None:
+        """Go on where an earlier process of this worker stood."""
+        if self._packer is not None and (owed := spool.owed(layout)) is not None:
+            self._packer.restore(*owed)
+        if (left := spool.load(layout)) is not None:
             self._session.restore(left.run_id, left.work, left.outcome)
+            if self._packer is not None and left.outcome.packed is not None:
+                task = left.work.header.task_id
+                self._packer.expect(left.run_id, task, left.outcome.packed.missing)
 
     def welcomed(self) -> bool:
         """Whether a coordinator knows this worker and can give it work."""
@@ -86,16 +102,20 @@ class Worker:
                     self._start(work)
                 case Stop(work):
                     work.stop()
-                case Forget(task):
+                case Forget(task, counted):
                     if self._spool is not None:
-                        self._spool.forget(task)
+                        self._spool.forget(task, counted=counted)
+                    if self._packer is not None:
+                        self._packer.settle(task, counted=counted)
                 case _:
                     assert_never(effect)
 
     def _start(self, work: Work) -> None:
         report = _Meter(self._session.pace.progress, partial(self._background.call, self._progressed, work))
-        keep = None if self._spool is None else partial(self._spool.keep, self._session.run_id)
-        future = self._background.submit(partial(_attempt, self._learner, work, report, keep))
+        run_id, packer = self._session.run_id, self._packer
+        pack = None if packer is None or self._session.upload == "full" else partial(packer.pack, run_id)
+        keep = None if self._spool is None else partial(self._spool.keep, run_id)
+        future = self._background.submit(partial(_attempt, self._learner, work, report, pack, keep))
         future.add_done_callback(partial(self._finished, work))
 
     def _finished(self, work: Work, future: asyncio.Future[tuple[Outcome, bool] | None]) -> None:
@@ -125,7 +145,9 @@ class _Meter:
             self._report(done, total, loss)
 
 
-def _attempt(learner: Learner, work: Work, report: _Meter, keep: Keep | None) -> tuple[Outcome, bool] | None:
+def _attempt(
+    learner: Learner, work: Work, report: _Meter, pack: Pack | None, keep: Keep | None
+) -> tuple[Outcome, bool] | None:
     """In the thread: an outcome, whatever user code does, and whether it is on disk.
 
     None once nobody wants it.
@@ -134,6 +156,8 @@ def _attempt(learner: Learner, work: Work, report: _Meter, keep: Keep | None) ->
         return None
     try:
         outcome = learner.run(work, report)
+        if pack is not None and isinstance(work, Training) and isinstance(outcome, Trained):
+            outcome = pack(work, outcome)
     except BaseException as error:  # sys.exit() in a loss function is a failed task, too
         return None if work.stopped() else (Failed.of(error), False)
     if keep is None or not isinstance(work, Training) or not isinstance(outcome, Trained):

@@ -19,6 +19,7 @@ from fedecado.client.pace import Pace
 from fedecado.client.work import Failed, Identity, Outcome, Profile, Trained, Work
 from fedecado.common.errors import FedecadoError, ProtocolError
 from fedecado.common.logs import about, identify
+from fedecado.common.names import Format
 from fedecado.common.wire import BulkChunk
 from fedecado.v1.session_pb2 import (
     Acknowledge,
@@ -55,9 +56,17 @@ class Session:
     """The state machine of one worker, over all its connections; attributes are there to be read."""
 
     def __init__(
-        self, identity: Identity, profile: Profile, pace: Pace, observer: Observer | None = None
+        self,
+        identity: Identity,
+        profile: Profile,
+        pace: Pace,
+        observer: Observer | None = None,
+        upload: Format = "full",
     ) -> None:
         self.pace = pace
+        self.upload: Format = upload
+        """The format of updates, as agreed with the coordinator."""
+        self._wanted_upload = upload
         self._observer: Observer = observer or Observers()
         self.welcomed = False
         self.ending: Ending | None = None
@@ -140,7 +149,7 @@ class Session:
         task = work.header.task_id
         held = self._held.get(task)
         if held is None or held.work is not work:
-            return [Forget(task)] if kept else []
+            return _forgotten(task, _Held(work, outcome, kept))
         held.outcome, held.kept = outcome, kept
         if isinstance(outcome, Trained) and outcome.curvature is not None:
             self._curvature = outcome.curvature
@@ -179,6 +188,7 @@ class Session:
         self._observer.connected(True)
         identify(run=welcome.run_name or welcome.run_id)
         self.pace = self._own_pace.overridden(welcome.intervals)
+        self.upload = replies.usable_format(welcome, self._wanted_upload)
         logger.info(
             "enrolled as %s (number %d) in run %s, weight %.3g, model version %d",
             *(self._identity.worker_id, welcome.worker_index, welcome.run_name or welcome.run_id),
@@ -193,7 +203,7 @@ class Session:
             case HeldTaskAnswer.VERDICT_SEND:
                 return self._deliver(task) if self._held[task].outcome else []
             case HeldTaskAnswer.VERDICT_ALREADY_HERE:
-                return self._drop(task, "already arrived before the connection broke")
+                return self._drop(task, "already arrived before the connection broke", counted=True)
         return self._drop(task, "no longer wanted", answer.reason)
 
     def _header(self, header: Assign | Evaluate) -> list[Effect]:
@@ -269,12 +279,14 @@ class Session:
         held = self._held.pop(task, None)
         if held is None:
             return []
-        return [Stop(held.work)] if held.outcome is None else _forgotten(task, held)
+        if held.outcome is None:
+            return [Stop(held.work)]
+        return _forgotten(task, held, counted=verdict in ("accepted", "duplicate"))
 
     def _cancel(self, cancel: Cancel) -> list[Effect]:
         return self._drop(cancel.task_id, "cancelled", cancel.reason)
 
-    def _drop(self, task: int, what: str, reason: str = "") -> list[Effect]:
+    def _drop(self, task: int, what: str, reason: str = "", *, counted: bool = False) -> list[Effect]:
         if self._incoming is not None and self._incoming.header.task_id == task:
             self._incoming = None
         held = self._held.pop(task, None)
@@ -282,7 +294,7 @@ class Session:
             return []
         self._observer.dropped(task)
         logger.info("task %d: %s%s", task, what, f" ({reason})" if reason else "", extra=about(task=task))
-        return [Stop(held.work), *_forgotten(task, held)]
+        return [Stop(held.work), *_forgotten(task, held, counted=counted)]
 
     def _refused(self, refused: Refused) -> list[Effect]:
         text = f"the coordinator refused this worker: {replies.why(refused)}"
@@ -314,5 +326,6 @@ class Session:
         return []
 
 
-def _forgotten(task: int, held: _Held) -> list[Effect]:
-    return [Forget(task)] if held.kept else []
+def _forgotten(task: int, held: _Held, *, counted: bool = False) -> list[Effect]:
+    packed = isinstance(held.outcome, Trained) and held.outcome.packed is not None
+    return [Forget(task, counted)] if held.kept or packed else []

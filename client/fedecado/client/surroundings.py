@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from fedecado.client.observer import Observer
 from fedecado.client.spool import Spool
+from fedecado.common.names import Format
 
 if TYPE_CHECKING:
     from fedecado.client.credential import Credential
@@ -22,3 +23,5 @@ class Surroundings:
     """The certificate it was given for a token, the worker's own to renew."""
     health_bind: str | None = None
     """Where probes are answered in plain text."""
+    upload: Format = "full"
+    """How updates are to travel, if the coordinator takes that."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, Self
 
+from fedecado.common.formats import Packed
 from fedecado.common.layout import Layout, Vector
 from fedecado.v1.session_pb2 import Assign, Evaluate
 
@@ -53,6 +54,7 @@ class Trained:
     """A finished window T_i and the weight it was computed with; `curvature` only if measured anew."""
 
     state: Vector
+    """The end state; empty if `packed` holds it."""
     window: float
     weight: float
     steps: int
@@ -61,6 +63,8 @@ class Trained:
     loss_after: float | None
     curvature: float | None
     seconds: float
+    packed: Packed | None = None
+    """The update in a compact format."""
 
 
 @dataclass(frozen=True, slots=True)

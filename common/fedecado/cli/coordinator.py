@@ -109,6 +109,7 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
         suggestions=Suggestions(
             chosen.hint_rate, chosen.hint_epochs, chosen.hint_batch_size, chosen.sensitivity_every
         ),
+        upload_formats=tuple(chosen.upload_formats),
         recipe=partial(configure.recipe, settings) if chosen.durable else None,
         retention=configure.retention(settings.store),
         checkpoint_seconds=settings.store.checkpoint_seconds,

@@ -45,6 +45,7 @@ from fedecado.common.sections import (
     TaskSection,
     TraceSection,
     TrainingSection,
+    UploadSection,
     UpSection,
     WorkerSection,
 )
@@ -77,6 +78,7 @@ class UpSettings(Settings):
     coordinator: CoordinatorSection = CoordinatorSection(bind="127.0.0.1:0")
     store: StoreSection = StoreSection()
     worker: WorkerSection = WorkerSection()
+    upload: UploadSection = UploadSection()
     network: NetworkSection = NetworkSection()
     limits: LimitsSection = LimitsSection()
     observe: ObserveSection = ObserveSection()

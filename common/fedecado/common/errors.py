@@ -3,6 +3,7 @@
 FedecadoError
 ├── ConfigError          a setting is unknown, missing or out of range
 ├── LayoutError          a vector or a model does not fit the agreed parameter layout
+├── FormatError          numbers travel in a format that the receiver does not take
 ├── NumericsError        a central update cannot be computed from what it was given
 │   ├── NonFiniteError   NaN or infinity in a vector or a scalar
 │   ├── WindowError      a client window T_i that is not a positive, finite time
@@ -33,6 +34,10 @@ class ConfigError(FedecadoError):
 
 class LayoutError(FedecadoError):
     """A vector or a model does not fit the agreed parameter layout."""
+
+
+class FormatError(FedecadoError):
+    """Numbers travel in a format that the receiver does not take."""
 
 
 class NumericsError(FedecadoError):

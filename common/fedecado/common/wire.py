@@ -16,7 +16,7 @@ itself: grpc.aio logs what a client's deserializer raises and hands out None ins
 import math
 import sys
 from collections.abc import Iterator
-from typing import Final, NamedTuple, TypeVar, final
+from typing import Any, Final, NamedTuple, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -49,11 +49,11 @@ class BulkChunk(NamedTuple):
     data: memoryview
 
 
-def encode(vector: Vector) -> Iterator[bytes]:
+def encode(vector: Vector | Bytes) -> Iterator[bytes]:
     """The messages of a transfer, serialised: chunks, then the trailer.
 
     They are valid in every envelope, as all give `chunk` and `trailer` the same numbers. `vector`
-    must not change until the last message is taken.
+    must not change until the last message is taken. Bytes are a vector in a compact format.
     """
     return iter(Frames(vector, kept=0))
 
@@ -80,8 +80,9 @@ class Frames:
         "nbytes",
     )
 
-    def __init__(self, vector: Vector, *, kept: int = KEPT_MESSAGES) -> None:
-        _check_vector(vector)
+    def __init__(self, vector: Vector | Bytes, *, kept: int = KEPT_MESSAGES) -> None:
+        if vector.dtype != np.uint8:
+            _check_vector(vector)
         self._vector, self.nbytes, self._kept = vector, vector.nbytes, kept
         self._step = CHUNK_BYTES // vector.itemsize
         self._starts = range(0, vector.size, self._step)
@@ -305,11 +306,11 @@ def _chunk_prefix(offset: int, length: int) -> bytes:
     return bytes((_ENVELOPE_CHUNK,)) + _to_varint(len(inner) + length) + inner
 
 
-def _as_bytes(vector: Vector) -> Bytes:
+def _as_bytes(vector: npt.NDArray[np.number[Any]]) -> Bytes:
     return vector.view(np.uint8)
 
 
-def _check_vector(vector: Vector) -> None:
+def _check_vector(vector: Vector | Bytes) -> None:
     if vector.ndim != 1 or vector.dtype not in (np.float32, np.float64) or not vector.flags.c_contiguous:
         raise LayoutError(
             f"cannot send a {vector.dtype} array of shape {vector.shape} and strides {vector.strides}; "

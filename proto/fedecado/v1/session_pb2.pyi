@@ -362,6 +362,7 @@ class Welcome(_message.Message):
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     INTERVALS_FIELD_NUMBER: _builtins.int
     HELD_TASKS_FIELD_NUMBER: _builtins.int
+    UPLOAD_FORMATS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Unique name of the run; survives a restart of the coordinator."""
     run_name: _builtins.str
@@ -386,6 +387,12 @@ class Welcome(_message.Message):
     def held_tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldTaskAnswer]:
         """One answer per task in Hello.held_tasks. A held task without an answer is to be dropped."""
 
+    @_builtins.property
+    def upload_formats(self) -> _containers.RepeatedScalarFieldContainer[_transfer_pb2.Format.ValueType]:
+        """Compact formats that updates may come in; full precision always may. None from a coordinator of
+        version 1.0, which knows none.
+        """
+
     def __init__(
         self,
         *,
@@ -399,10 +406,11 @@ class Welcome(_message.Message):
         model_version: _builtins.int = ...,
         intervals: Global___Intervals | None = ...,
         held_tasks: _abc.Iterable[Global___HeldTaskAnswer] | None = ...,
+        upload_formats: _abc.Iterable[_transfer_pb2.Format.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["intervals", b"intervals", "protocol", b"protocol"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["held_tasks", b"held_tasks", "intervals", b"intervals", "layout_digest", b"layout_digest", "model_version", b"model_version", "protocol", b"protocol", "run_id", b"run_id", "run_name", b"run_name", "software_version", b"software_version", "weight", b"weight", "worker_index", b"worker_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held_tasks", b"held_tasks", "intervals", b"intervals", "layout_digest", b"layout_digest", "model_version", b"model_version", "protocol", b"protocol", "run_id", b"run_id", "run_name", b"run_name", "software_version", b"software_version", "upload_formats", b"upload_formats", "weight", b"weight", "worker_index", b"worker_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -672,7 +680,7 @@ Global___Progress: _TypeAlias = Progress  # noqa: Y015
 
 @_typing.final
 class Update(_message.Message):
-    """Header of a finished training; the transfer of x_i, buffers included, follows."""
+    """Header of a finished training; the transfer of x_i, buffers included, follows, in the given format."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -688,6 +696,7 @@ class Update(_message.Message):
     LAYOUT_DIGEST_FIELD_NUMBER: _builtins.int
     STATE_BYTES_FIELD_NUMBER: _builtins.int
     TRAINING_SECONDS_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.int
     model_version: _builtins.int
@@ -707,9 +716,11 @@ class Update(_message.Message):
     loss_after: _builtins.float
     layout_digest: _builtins.str
     state_bytes: _builtins.int
-    """Length of the state that follows."""
+    """Length of the state that follows, as it travels."""
     training_seconds: _builtins.float
     """Wall-clock time of the training alone."""
+    format: _transfer_pb2.Format.ValueType
+    """How the state is written; one that Welcome names, or none."""
     traceparent: _builtins.str
     """The worker's part of the task's trace, as in Assign."""
     def __init__(
@@ -727,11 +738,12 @@ class Update(_message.Message):
         layout_digest: _builtins.str = ...,
         state_bytes: _builtins.int = ...,
         training_seconds: _builtins.float = ...,
+        format: _transfer_pb2.Format.ValueType = ...,
         traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "curvature", b"curvature", "loss_after", b"loss_after", "loss_before", b"loss_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "curvature", b"curvature", "layout_digest", b"layout_digest", "loss_after", b"loss_after", "loss_before", b"loss_before", "model_version", b"model_version", "samples_seen", b"samples_seen", "state_bytes", b"state_bytes", "steps", b"steps", "task_id", b"task_id", "traceparent", b"traceparent", "training_seconds", b"training_seconds", "weight", b"weight", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "curvature", b"curvature", "format", b"format", "layout_digest", b"layout_digest", "loss_after", b"loss_after", "loss_before", b"loss_before", "model_version", b"model_version", "samples_seen", b"samples_seen", "state_bytes", b"state_bytes", "steps", b"steps", "task_id", b"task_id", "traceparent", b"traceparent", "training_seconds", b"training_seconds", "weight", b"weight", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__curvature: _TypeAlias = _typing.Literal["curvature"]  # noqa: Y015
     _WhichOneofArgType__curvature: _TypeAlias = _typing.Literal["_curvature", b"_curvature"]  # noqa: Y015
@@ -919,6 +931,8 @@ class Acknowledge(_message.Message):
         """Length or checksum wrong. The one refusal after which the worker sends again."""
         REASON_RUN_OVER: Acknowledge._Reason.ValueType  # 8
         """The run takes no more results."""
+        REASON_FORMAT: Acknowledge._Reason.ValueType  # 9
+        """The coordinator does not take the update's format."""
 
     class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
         """Why a result was refused."""
@@ -940,6 +954,8 @@ class Acknowledge(_message.Message):
     """Length or checksum wrong. The one refusal after which the worker sends again."""
     REASON_RUN_OVER: Acknowledge.Reason.ValueType  # 8
     """The run takes no more results."""
+    REASON_FORMAT: Acknowledge.Reason.ValueType  # 9
+    """The coordinator does not take the update's format."""
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int

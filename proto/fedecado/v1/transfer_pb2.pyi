@@ -6,6 +6,7 @@ How a vector travels, whoever sends it.
 A transfer is a header (InitialState, Update, Assign, Evaluate, ModelHeader) that announces a
 length, chunks in order, and a trailer. The vector is one run of raw little-endian IEEE 754
 numbers in the order and dtype of the parameter layout: never repeated floats, never pickled.
+An Update may come in a compact Format instead.
 
  * One direction of a stream carries one transfer at a time. Control messages may stand
    between its chunks.
@@ -19,6 +20,7 @@ of a model version are thus the same bytes on every stream, encoded once for all
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -29,6 +31,43 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Format:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Format.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FORMAT_UNSPECIFIED: _Format.ValueType  # 0
+    """The state itself in the dtype of the layout."""
+    FORMAT_FLOAT16: _Format.ValueType  # 1
+    """IEEE 754 binary16."""
+    FORMAT_BFLOAT16: _Format.ValueType  # 2
+    """The upper half of a binary32."""
+    FORMAT_INT8: _Format.ValueType  # 3
+    """Blocks of 1,024 numbers, the last one shorter: a binary32 scale, then one signed byte per number,
+    which stands for its product with the scale.
+    """
+
+class Format(_Format, metaclass=_FormatEnumTypeWrapper):
+    """How the numbers of an Update are written.
+
+    But for FORMAT_UNSPECIFIED it is the displacement x_i - x_i_start of the trainable parameters that
+    travels, as float32 values that were rounded further; the receiver adds it to the version that the task
+    started from. The buffers follow in the layout's own dtype. All is little-endian, without padding.
+    """
+
+FORMAT_UNSPECIFIED: Format.ValueType  # 0
+"""The state itself in the dtype of the layout."""
+FORMAT_FLOAT16: Format.ValueType  # 1
+"""IEEE 754 binary16."""
+FORMAT_BFLOAT16: Format.ValueType  # 2
+"""The upper half of a binary32."""
+FORMAT_INT8: Format.ValueType  # 3
+"""Blocks of 1,024 numbers, the last one shorter: a binary32 scale, then one signed byte per number,
+which stands for its product with the scale.
+"""
+Global___Format: _TypeAlias = Format  # noqa: Y015
 
 @_typing.final
 class Chunk(_message.Message):

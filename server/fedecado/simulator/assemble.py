@@ -16,6 +16,7 @@ from fedecado.common.sections import (
     SolverSection,
     TaskSection,
     TrainingSection,
+    UploadSection,
 )
 from fedecado.common.settings import Settings
 from fedecado.server import configure
@@ -27,6 +28,7 @@ from fedecado.simulator.history import RoundRecord
 from fedecado.simulator.quadratics import Quadratics
 from fedecado.simulator.simulation import Simulation
 from fedecado.simulator.trace import Trace
+from fedecado.simulator.uplink import Uplink
 from fedecado.simulator.workload import Workload
 
 
@@ -41,6 +43,7 @@ class SimulateSettings(Settings):
     robust: RobustSection = RobustSection()
     training: TrainingSection = TrainingSection()
     privacy: PrivacySection = PrivacySection()
+    upload: UploadSection = UploadSection()
     fleet: FleetSection = FleetSection()
     simulate: SimulateSection = SimulateSection()
 
@@ -59,7 +62,7 @@ def make_simulation(
     solver = configure.one_tolerance(settings.solver, settings.training)
     algorithm = configure.algorithm(settings.model_copy(update={"solver": solver}))
     replay = settings.simulate.replay
-    return Simulation(
+    simulation = Simulation(
         Federation(engine, algorithm, workload.layout, workload.initial()),
         workload,
         make_fleet(settings),
@@ -68,6 +71,8 @@ def make_simulation(
         watch=watch,
         crew=crew,
     )
+    simulation.uplink = Uplink(settings.upload.format, workload.layout)
+    return simulation
 
 
 def make_workload(settings: SimulateSettings) -> Workload:

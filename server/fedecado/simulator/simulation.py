@@ -8,7 +8,7 @@ from typing import assert_never
 
 import numpy as np
 
-from fedecado.common.errors import DataError, NumericsError, TaskError
+from fedecado.common.errors import DataError, NumericsError, RoundError, TaskError
 from fedecado.common.layout import Vector
 from fedecado.server.federation import Federation, Result, usual_displacement
 from fedecado.server.rounds import (
@@ -37,6 +37,7 @@ from fedecado.simulator.crew import Alone, Crew
 from fedecado.simulator.fleet import Fleet
 from fedecado.simulator.history import ClientRecord, History, RoundRecord
 from fedecado.simulator.trace import Trace
+from fedecado.simulator.uplink import Uplink
 from fedecado.simulator.workload import Workload
 
 Watch = Callable[[RoundRecord], None]
@@ -72,6 +73,7 @@ class Simulation:
         """The last error of each client that had one."""
         self._workload, self._fleet = workload, fleet
         self._crew: Crew = Alone(workload) if crew is None else crew
+        self.uplink = Uplink("full", workload.layout)
         self._every, self._watch, self._replay = evaluate_every, watch, replay
         self._names = client_names(len(workload.samples))
         self._index = {name: i for i, name in enumerate(self._names)}
@@ -131,15 +133,23 @@ class Simulation:
             self._crew.drop(event.task)
             return event
         try:
-            result = self._crew.result(event.task)
+            result, sent = self._carried(event, self._crew.result(event.task))
             recent = usual_displacement(record.details for record in reversed(self.history.rounds))
             self.federation.check(event.task, result, recent)
         except (NumericsError, TaskError) as error:
+            self.uplink.settle(event.client, event.task, counted=False)
             self._count_failure(event.client, error)
             return TaskFailed(event.client, event.task)
         self._results[event.task] = result
-        self._bytes += result.state.nbytes
+        self._bytes += sent
         return event
+
+    def _carried(self, event: UpdateArrived, result: Result) -> tuple[Result, int]:
+        """A result as the centre sees it."""
+        start = self.federation.state_of(self._engine.tasks[event.task].version)
+        if start is None:
+            raise RoundError(f"the start of task {event.task} is gone")
+        return self.uplink.carry(event.client, event.task, start, result)
 
     def _count_failure(self, client: str, error: NumericsError | TaskError) -> None:
         self.failures[client] = str(error)
@@ -161,9 +171,12 @@ class Simulation:
                 case Cancel(task):
                     self._begun.discard(task)
                     self._crew.drop(task)
-                case Accept(task, duplicate=False):
+                case Accept(task, client, duplicate=False):
                     self.federation.accept(task, self._results.pop(task))
-                case Finish() | Refuse() | Accept():
+                    self.uplink.settle(client, task, counted=True)
+                case Refuse(task, client):
+                    self.uplink.settle(client, task, counted=False)
+                case Finish() | Accept():
                     pass  # a simulated client does not mind
                 case _:
                     assert_never(effect)

@@ -163,14 +163,15 @@ def test_a_restored_update_is_announced_sent_and_forgotten_once_acknowledged() -
     [send] = made.received(CoordinatorMessage(acknowledge=again))
     assert isinstance(send, Send)
     done = Acknowledge(task_id=7, outcome=Acknowledge.OUTCOME_ACCEPTED)
-    assert made.received(CoordinatorMessage(acknowledge=done)) == [Forget(7)]
+    assert made.received(CoordinatorMessage(acknowledge=done)) == [Forget(7, counted=True)]
 
 
 @pytest.mark.parametrize("verdict", [HeldTaskAnswer.VERDICT_ALREADY_HERE, HeldTaskAnswer.VERDICT_UNWANTED])
 def test_a_restored_update_that_nobody_wants_is_forgotten(
     verdict: "HeldTaskAnswer.Verdict.ValueType",
 ) -> None:
-    assert welcomed(session(), verdict) == [Stop(WORK), Forget(7)]
+    counted = verdict == HeldTaskAnswer.VERDICT_ALREADY_HERE
+    assert welcomed(session(), verdict) == [Stop(WORK), Forget(7, counted)]
 
 
 def test_the_end_of_the_run_ends_the_wait_for_an_acknowledgement() -> None:

@@ -1,16 +1,23 @@
 """The inbox: which messages amount to what, and what is wrong with the rest."""
 
+import re
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedecado.common.errors import ChecksumError, LayoutError, NonFiniteError, ProtocolError
+from fedecado.common import formats
+from fedecado.common.errors import ChecksumError, FormatError, LayoutError, NonFiniteError, ProtocolError
 from fedecado.common.layout import Layout, Vector
+from fedecado.common.names import COMPACT, Compact
+from fedecado.common.packed import NUMBERS
 from fedecado.common.wire import BulkChunk, encode, parse_worker_message
-from fedecado.server.coordinator.inbox import Arrival, Inbox, Received, Spoiled
+from fedecado.server.coordinator.inbox import Arrival, Inbox, Received, Spoiled, Unwanted
+from fedecado.server.store.vault import Vault
 from fedecado.v1 import session_pb2 as pb
 from fedecado.v1.transfer_pb2 import Trailer
 
@@ -91,6 +98,94 @@ def test_a_transfer_cut_short_is_damaged(inbox: Inbox, vector: Vector) -> None:
     *_, trailer = transfer(vector)
     (spoiled,) = arrivals(inbox, header(), trailer)
     assert isinstance(spoiled, Spoiled) and isinstance(spoiled.error, ChecksumError)
+
+
+def packed(format: Compact, start: Vector, end: Vector) -> list[pb.WorkerMessage | BulkChunk]:
+    """The messages of an update in a compact format."""
+    payload = formats.encode(format, LAYOUT, start, end).payload
+    first = header(format=NUMBERS[format], state_bytes=payload.nbytes)
+    return [first, *map(parse_worker_message, encode(payload))]
+
+
+@pytest.mark.parametrize("format", COMPACT)
+def test_a_compact_update_becomes_a_state_as_any_other(format: Compact, vector: Vector) -> None:
+    end = vector + np.float32(0.5)
+    inbox = Inbox(lambda: LAYOUT, start=lambda header: vector)
+    (received,) = arrivals(inbox, *packed(format, vector, end))
+    assert isinstance(received, Received)
+    wanted = formats.decode(formats.encode(format, LAYOUT, vector, end), LAYOUT, vector)
+    np.testing.assert_array_equal(received.vector, wanted)
+    assert received.square == pytest.approx(float(np.dot(wanted, wanted)), rel=1e-4)
+
+
+@pytest.mark.parametrize("format", COMPACT)
+def test_a_compact_update_lands_on_disk_as_the_state_it_leads_to(
+    tmp_path: Path, format: Compact, vector: Vector
+) -> None:
+    layout = Layout.flat(LAYOUT.size * 3)  # several of the pieces that are written at once
+    start: Vector = np.tile(vector, 3)
+    payload = formats.encode(format, layout, start, start + np.float32(0.25)).payload
+    vault = Vault(tmp_path)
+    land = partial(vault.land, "update")
+    inbox = Inbox(lambda: layout, start=lambda header: start, land=land)
+    first = header(layout_digest=layout.digest, format=NUMBERS[format], state_bytes=payload.nbytes)
+    (received,) = arrivals(inbox, first, *map(parse_worker_message, encode(payload)))
+    assert isinstance(received, Received) and received.landing is not None
+    assert received.landing.finish("") is not None
+    place = vault.keep(received.landing)
+    vault.verify(place)
+    np.testing.assert_array_equal(vault.map(place), received.vector)
+    vault.close()
+
+
+@pytest.mark.parametrize(
+    ("accepted", "number", "said"),
+    [
+        (
+            ("float16",),
+            NUMBERS["int8"],
+            r"came as int8, .* takes float16: give the worker another upload.format",
+        ),
+        ((), NUMBERS["float16"], r"came as float16, .* takes none"),
+        (COMPACT, 99, r"came as format 99, .* takes float16, bfloat16, int8"),
+    ],
+)
+def test_a_format_that_is_not_taken_is_refused_with_what_to_do(
+    vector: Vector, accepted: tuple[Compact, ...], number: int, said: str
+) -> None:
+    inbox = Inbox(lambda: LAYOUT, start=lambda header: vector, formats=accepted)
+    (spoiled,) = arrivals(inbox, header(format=number), *transfer(vector))
+    assert isinstance(spoiled, Spoiled) and isinstance(spoiled.error, FormatError)
+    assert re.search(said, str(spoiled.error))
+    (received,) = arrivals(inbox, header(), *transfer(vector))
+    assert isinstance(received, Received), "full precision always is"
+
+
+def test_a_compact_update_of_another_length_or_without_a_start_is_not_taken(vector: Vector) -> None:
+    inbox = Inbox(lambda: LAYOUT, start=lambda header: vector)
+    (spoiled,) = arrivals(inbox, header(format=NUMBERS["int8"]), *transfer(vector))
+    assert isinstance(spoiled, Spoiled) and isinstance(spoiled.error, LayoutError)
+    (unwanted,) = arrivals(Inbox(lambda: LAYOUT), *packed("int8", vector, vector))
+    assert isinstance(unwanted, Unwanted)
+
+
+@pytest.mark.parametrize("format", COMPACT)
+def test_a_compact_update_that_is_cut_short_or_damaged_is_to_be_sent_again(
+    format: Compact, vector: Vector
+) -> None:
+    inbox = Inbox(lambda: LAYOUT, start=lambda header: vector)
+    first, chunk, *others = packed(format, vector, vector + 1)
+    assert isinstance(chunk, BulkChunk)
+    broken = bytearray(chunk.data)
+    broken[-1] ^= 1
+    for messages in (
+        [BulkChunk(0, chunk.data[:1000]), others[-1]],
+        [BulkChunk(0, memoryview(broken)), *others],
+    ):
+        (spoiled,) = arrivals(inbox, first, *messages)
+        assert isinstance(spoiled, Spoiled) and isinstance(spoiled.error, ProtocolError)
+    (received,) = arrivals(inbox, first, chunk, *others)
+    assert isinstance(received, Received)
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,7 @@ class TestEvaluation:
     ("error", "reason"),
     [
         (errors.LayoutError("x"), pb.Acknowledge.REASON_LAYOUT),
+        (errors.FormatError("x"), pb.Acknowledge.REASON_FORMAT),
         (errors.NonFiniteError("x"), pb.Acknowledge.REASON_NON_FINITE),
         (errors.WindowError("x"), pb.Acknowledge.REASON_INVALID),
         (errors.ChecksumError("x"), pb.Acknowledge.REASON_DAMAGED),

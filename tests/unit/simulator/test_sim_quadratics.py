@@ -7,11 +7,13 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from fedecado.common.names import Format
 from fedecado.server.algorithms import AlgorithmName, MemoryVectors, Options, make_algorithm
 from fedecado.server.federation import Federation
 from fedecado.server.rounds import Engine, Rules
 from fedecado.simulator import RoundRecord, Simulation, draw_fleet
 from fedecado.simulator.quadratics import Quadratics
+from fedecado.simulator.uplink import Uplink
 
 N = 20
 
@@ -32,6 +34,7 @@ class Run:
         rounds: int = 1500,
         enough: float = 0.0,
         mode: Literal["rounds", "stream"] = "rounds",
+        upload: tuple[Format, bool] = ("full", True),
         **knobs: Any,
     ) -> None:
         self.quadratics, self.vectors = Quadratics(N, seed=seed), MemoryVectors()
@@ -53,6 +56,8 @@ class Run:
                 raise Near
 
         simulation = Simulation(self.federation, self.quadratics, fleet, evaluate_every=10, watch=watch)
+        format, feedback = upload
+        simulation.uplink = Uplink(format, self.quadratics.layout, feedback=feedback)
         with suppress(Near):
             simulation.run()
 
@@ -61,6 +66,24 @@ class Run:
 @pytest.mark.parametrize("active", [2, 4, 10, 20])
 def test_fedecado_reaches_the_exact_weighted_optimum(active: int, seed: int) -> None:
     assert Run("fedecado", active, seed, enough=1e-12).nearest < 1e-12
+
+
+@pytest.mark.parametrize("feedback", [True, False])
+@pytest.mark.parametrize("active", [4, 20])
+@pytest.mark.parametrize(("format", "near"), [("float16", 1e-6), ("bfloat16", 1e-12), ("int8", 1e-12)])
+def test_the_optimum_stays_the_same_in_compact_formats(
+    format: Format, near: float, active: int, feedback: bool
+) -> None:
+    """Displacements vanish there, and rounding errors with them; but float16's stop at its least number."""
+    run = Run("fedecado", active, seed=0, enough=near, upload=(format, feedback))
+    assert run.nearest < near
+
+
+def test_feedback_brings_float16_nearer() -> None:
+    near, far = (
+        Run("fedecado", N, 0, rounds=250, upload=("float16", kept)).nearest for kept in (True, False)
+    )
+    assert near < far / 2
 
 
 @pytest.mark.parametrize("active", [2, 4, 10, 20])

@@ -18,7 +18,7 @@ from fedecado.common.sections.rounds import RoundsSection
 from fedecado.common.sections.runs import BUILT_IN, QUADRATICS, RunSection, TaskSection
 from fedecado.common.sections.solving import AlgorithmSection, RobustSection, SolverSection
 from fedecado.common.sections.training import PrivacySection, TrainingSection
-from fedecado.common.sections.workers import JoinSection, WorkerSection
+from fedecado.common.sections.workers import JoinSection, UploadSection, WorkerSection
 from fedecado.common.settings import Settings
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "TraceSection",
     "TrainingSection",
     "UpSection",
+    "UploadSection",
     "WorkerSection",
 ]
 
@@ -68,6 +69,7 @@ class Everything(Settings):
     coordinator: CoordinatorSection = CoordinatorSection()
     store: StoreSection = StoreSection()
     worker: WorkerSection = WorkerSection()
+    upload: UploadSection = UploadSection()
     network: NetworkSection = NetworkSection()
     enrolment: EnrolmentSection = EnrolmentSection()
     join: JoinSection = JoinSection()

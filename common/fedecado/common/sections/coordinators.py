@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from fedecado.common.names import Compact
 from fedecado.common.settings import Section
 
 
@@ -41,6 +42,11 @@ class CoordinatorSection(Section):
     )
     hint_epochs: int | None = Field(None, ge=1, description="Epochs to suggest, likewise.")
     hint_batch_size: int | None = Field(None, ge=1, description="Batch size to suggest, likewise.")
+    upload_formats: list[Compact] = Field(
+        ["float16", "bfloat16", "int8"],
+        description="Compact formats that workers may send updates in (upload.format); full always may.",
+        json_schema_extra={"allowed": "some of float16,bfloat16,int8", "metavar": "NAME,NAME"},
+    )
     linger: float | None = Field(
         0.0,
         ge=0,

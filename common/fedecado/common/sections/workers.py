@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedecado.common.names import Format
 from fedecado.common.settings import Section
 
 
@@ -65,6 +66,15 @@ class WorkerSection(Section):
                 f"set clients to {self.index + 1} or more"
             )
         return self
+
+
+class UploadSection(Section):
+    """How updates travel to the coordinator."""
+
+    format: Format = Field(
+        "full",
+        description="Numbers of updates on the wire: as they are, or rounded to 2 bytes or 1 for slow lines.",
+    )
 
 
 class JoinSection(Section):

@@ -12,7 +12,10 @@ from typing import final
 
 from fedecado.common import allocator, spares
 from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError, QuotaError
+from fedecado.common.formats import packed_bytes
 from fedecado.common.layout import DType, Layout, Vector
+from fedecado.common.names import COMPACT, Compact
+from fedecado.common.packed import PackedReceiver, accepted_format
 from fedecado.common.wire import BulkChunk, Receiver
 from fedecado.server.coordinator.quotas import Quotas
 from fedecado.server.federation import Result
@@ -56,7 +59,8 @@ Arrival = Received | Spoiled | Unwanted | pb.Progress | pb.Evaluation | pb.TaskF
 class Inbox:
     """Turns a session's messages, after its Hello, into arrivals; ask `close` for an end.
 
-    `wanted` is asked before memory is taken for a transfer; what is not wanted is passed over.
+    `wanted` is asked before memory is taken for a transfer; what is not wanted is passed over. `start` gives
+    the state that an update's task began with, for those that come in one of the compact `formats`.
     """
 
     def __init__(
@@ -66,12 +70,14 @@ class Inbox:
         wanted: Callable[[Header], bool] = lambda header: True,
         quotas: Quotas | None = None,
         land: Callable[[int, DType], Landing | None] = lambda nbytes, dtype: None,
+        start: Callable[[Header], Vector | None] = lambda header: None,
+        formats: tuple[Compact, ...] = COMPACT,
     ) -> None:
-        self._land = land
+        self._land, self._start, self._formats = land, start, formats
         self._layout, self._wanted, self._quotas = layout, wanted, quotas or Quotas()
         self._reserved = 0
         self._header: Header | None = None
-        self._receiver: Receiver | None = None
+        self._receiver: Receiver | PackedReceiver | None = None
         self._landing: Landing | None = None
         self._error: FedecadoError | None = None
 
@@ -83,7 +89,7 @@ class Inbox:
     @property
     def expected(self) -> int:
         """How many bytes the transfer under way announced; no more than a model has."""
-        return 0 if self._receiver is None else self._reserved
+        return 0 if self._receiver is None or self._header is None else self._header.state_bytes
 
     def close(self) -> None:
         """Let go of what was half received. Idempotent."""
@@ -120,17 +126,22 @@ class Inbox:
                 raise LayoutError(
                     f"the update's layout is {digest[:12]!r}, the run's {known}; use the same model"
                 )
-            if size != layout.nbytes:
-                raise LayoutError(f"the update announces {size} bytes, the model has {layout.nbytes}")
+            compact = accepted_format(header.format, self._formats) if isinstance(header, pb.Update) else None
+            due = layout.nbytes if compact is None else packed_bytes(compact, layout)
+            if size != due:
+                raise LayoutError(f"the update announces {size} bytes, the model has {due}")
             if not self._wanted(header):
                 return
-            self._quotas.reserve(size)
-            self._reserved = size
+            self._quotas.reserve(layout.nbytes)
+            self._reserved = layout.nbytes
             out: Vector | None = None
             if isinstance(header, pb.Update):  # a model to start from stays, and one is all there is of it
-                self._landing = self._land(size, layout.dtype)
-                out = _room(size, layout.dtype) if self._landing is None else self._landing.vector
-            self._receiver = Receiver(size, layout.dtype, max_bytes=layout.nbytes, out=out, squared=True)
+                self._landing = self._land(layout.nbytes, layout.dtype)
+                out = _room(layout.nbytes, layout.dtype) if self._landing is None else self._landing.vector
+            if compact is None:
+                self._receiver = Receiver(size, layout.dtype, max_bytes=size, out=out, squared=True)
+            elif (start := self._start(header)) is not None:
+                self._receiver = PackedReceiver(compact, layout, start, out)
         except QuotaError:
             raise
         except FedecadoError as error:
@@ -162,7 +173,8 @@ class Inbox:
             try:
                 vector = receiver.finish(message.trailer)
                 if landing is not None:
-                    landing.crc = message.trailer.crc32
+                    crc = receiver.crc if isinstance(receiver, PackedReceiver) else message.trailer.crc32
+                    landing.crc = crc
                 return Received(header, vector, receiver.square, landing)
             except FedecadoError as damaged:
                 error = damaged

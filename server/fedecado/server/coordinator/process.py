@@ -19,6 +19,7 @@ from fedecado.common.errors import ConfigError, FedecadoError
 from fedecado.common.health_port import HealthPort
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.model_file import load_model
+from fedecado.common.names import COMPACT, Compact
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import TlsFiles
 from fedecado.common.transport import server_options
@@ -81,6 +82,8 @@ class Plan:
     admin_token: AdminToken | None = None
     """What operators may show instead of a certificate."""
     suggestions: Suggestions = field(default_factory=Suggestions)
+    upload_formats: tuple[Compact, ...] = COMPACT
+    """Compact formats that updates may come in."""
     recipe: Callable[[Layout], Recipe] | None = None
     """How the run is computed, given its layout; with it the run is kept in the folder and survives."""
     retention: Retention = field(default_factory=Retention)
@@ -113,7 +116,7 @@ class Coordinator:
             begin=None if plan.recipe is None else self._create,
             timeouts=timeouts,
         )
-        self.run.suggestions = plan.suggestions
+        self.run.suggestions, self.run.upload_formats = plan.suggestions, plan.upload_formats
         self.run.durable.checkpoint_seconds = plan.checkpoint_seconds
         self.quotas = Quotas(plan.limits)
         self._admin = AdminService(self.run, self._about)

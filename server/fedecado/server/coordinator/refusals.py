@@ -5,6 +5,7 @@ from typing import Final
 from fedecado.common.errors import (
     ChecksumError,
     FedecadoError,
+    FormatError,
     IdentityError,
     LayoutError,
     NonFiniteError,
@@ -18,6 +19,7 @@ from fedecado.v1 import session_pb2 as pb
 
 _RESULTS: tuple[tuple[type[FedecadoError], "pb.Acknowledge.Reason.ValueType"], ...] = (
     (LayoutError, pb.Acknowledge.REASON_LAYOUT),
+    (FormatError, pb.Acknowledge.REASON_FORMAT),
     (NonFiniteError, pb.Acknowledge.REASON_NON_FINITE),
     (NumericsError, pb.Acknowledge.REASON_INVALID),
     (ChecksumError, pb.Acknowledge.REASON_DAMAGED),

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, assert_never
 from fedecado.common.errors import FedecadoError, LayoutError, NumericsError, RoundError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.logs import about
+from fedecado.common.names import COMPACT, Compact
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import Frames
 from fedecado.server.algorithms import Algorithm
@@ -102,6 +103,8 @@ class Run:
         self.observer: Observer = NoObserver()
         self.traces: Traces = NoTraces()
         self.suggestions = Suggestions()
+        self.upload_formats: tuple[Compact, ...] = COMPACT
+        """What updates may come in beside full precision."""
         self.layout: Layout | None = None
         self.federation: Federation | None = None
         self.changed = asyncio.Event()
@@ -223,6 +226,11 @@ class Run:
             return self._first.wants(member)
         return self._holds(member, header.task_id)
 
+    def start_of(self, header: pb.Update | pb.InitialState) -> Vector | None:
+        """The version that an update's task began with."""
+        task = None if isinstance(header, pb.InitialState) else self.engine.tasks.get(header.task_id)
+        return None if task is None or self.federation is None else self.federation.state_of(task.version)
+
     def unwanted(self, member: Member, header: pb.Update | pb.InitialState) -> None:
         """Say what became of a transfer that was passed over; the engine need not hear of it."""
         task = 0 if isinstance(header, pb.InitialState) else header.task_id
@@ -243,7 +251,7 @@ class Run:
     async def deliver(self, member: Member, header: pb.Update, received: Received) -> None:
         """A worker's update is complete."""
         task, record = header.task_id, self.engine.tasks.get(header.task_id)
-        self.journal.bytes_received += received.vector.nbytes
+        self.journal.bytes_received += header.state_bytes
         self.traces.arrived(task, member.id, header.traceparent)
         if member.id not in self.engine.roster:
             self._refuse(member, task, f"{member.id} does not train here", pb.Acknowledge.REASON_UNKNOWN_TASK)

@@ -19,6 +19,7 @@ from fedecado.common.errors import (
 )
 from fedecado.common.layout import Layout
 from fedecado.common.logs import about
+from fedecado.common.packed import NUMBERS
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import parse_worker_message, serialize_message
 from fedecado.server.coordinator.about import About
@@ -94,7 +95,12 @@ class SessionService:
             return session.member is not None and self._run.wants(session.member, header)
 
         inbox = Inbox(
-            lambda: self._run.layout, wanted=wanted, quotas=self._quotas, land=self._run.durable.land
+            lambda: self._run.layout,
+            wanted=wanted,
+            quotas=self._quotas,
+            land=self._run.durable.land,
+            start=self._run.start_of,
+            formats=self._run.upload_formats,
         )
         session = Session(context, self._timeouts, inbox, meter, self._quotas.limits.slowest)
         try:
@@ -240,6 +246,7 @@ class SessionService:
             layout_digest="" if run.layout is None else run.layout.digest,
             model_version=0 if run.federation is None else run.federation.version,
             held_tasks=verdicts,
+            upload_formats=[NUMBERS[name] for name in run.upload_formats],
         )
 
 
