@@ -7,7 +7,7 @@ and combines them (`aggregate`). States are values; what is as large as clients 
 `ClientVectors` and changes only in `Aggregated.finish`, after everything that can fail has succeeded.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -190,6 +190,31 @@ class Gather:
             raise NonFiniteError(f"update of client {update.client!r}: {error}") from error
         self.clients[update.client] = update
         self._flow_squares.append(square)
+
+    def add_all(self, updates: Sequence[Update]) -> None:
+        """Take in updates that are short, in one go; what cannot be used raises as it does in `add`."""
+        new = {update.client: update for update in updates}
+        if len(self) or len(new) < len(updates) or not self._fit(updates):
+            for update in updates:
+                self.add(update)
+            return
+        squares = [self._flow_square(client) for client in new]
+        self.clients |= new
+        self._flow_squares += squares
+
+    def _fit(self, updates: Sequence[Update]) -> bool:
+        """Put the displacements into the basis; false, without a trace, if one of them cannot be used."""
+        moves = []
+        for update in updates:
+            update.check()
+            _check_vectors(update, self._central)
+            older = None if update.version == self._version else (update.version, self._central)
+            moves.append((update.end, update.start, older))
+        try:
+            self.basis.extend(moves)
+        except NonFiniteError:
+            return False
+        return True
 
     def _flow_square(self, client: str) -> float:
         """Squared length of the flow that the client has; raises if what is stored was damaged."""

@@ -89,17 +89,31 @@ class Basis:
         is added too, once per version. Raises without a trace if a vector has the wrong length or is
         not finite.
         """
-        for what, vector in (("end state", end), ("start state", start)):
-            if vector.shape != (self.size,):
-                raise LayoutError(f"{what} has shape {vector.shape}; the model has {self.size} parameters")
-        fills = [("displacement", _difference(end, start))]
-        if older and older[0] not in self._offset_slots:
-            version, x_c = older
-            self._push([("offset of the start", _difference(start, x_c)), *fills])
-            self._offset_slots[version] = self.slots - 2
-        else:
-            self._push(fills)
-        self.move_slots.append(self.slots - 1)
+        self.extend([(end, start, older)])
+
+    def extend(self, moves: Sequence[tuple[Vector, Vector, tuple[int, Vector] | None]]) -> None:
+        """Add several displacements as `append` does, all or none, with one product for all of them.
+
+        The inner products of many short rows cost less that way, and their last bits differ.
+        """
+        fills: list[tuple[str, _Fill]] = []
+        offsets: dict[int, int] = {}
+        slots = []
+        for end, start, older in moves:
+            for what, vector in (("end state", end), ("start state", start)):
+                if vector.shape != (self.size,):
+                    raise LayoutError(
+                        f"{what} has shape {vector.shape}; the model has {self.size} parameters"
+                    )
+            if older and older[0] not in self._offset_slots and older[0] not in offsets:
+                version, x_c = older
+                offsets[version] = self.slots + len(fills)
+                fills.append(("offset of the start", _difference(start, x_c)))
+            slots.append(self.slots + len(fills))
+            fills.append(("displacement", _difference(end, start)))
+        self._push(fills)
+        self._offset_slots |= offsets
+        self.move_slots += slots
 
     def combine(self, coefficients: Floats, onto: Vector | None = None) -> Vector:
         """The rows weighted by `coefficients`, added to `onto` where given.
@@ -249,6 +263,7 @@ class Basis:
         """
         store, sampled = self._store[:, : self.size], self._store[:, self.size :]
         alone, own = self._gram is None or sampled.size > 0, range(first, first + len(fills))
+        together = not alone and len(fills) > 1 + first
 
         def work(stripe: slice) -> tuple[Floats, Floats]:
             products = np.zeros((len(fills), first + len(fills)))
@@ -257,8 +272,13 @@ class Basis:
                     slot = first + i
                     row = store[slot, columns]
                     fill(columns, row)
-                    since = slot if alone else 0
-                    products[i, since : slot + 1] += store[since : slot + 1, columns] @ row
+                    if not together:
+                        since = slot if alone else 0
+                        products[i, since : slot + 1] += store[since : slot + 1, columns] @ row
+                if together:
+                    # Of a matrix with itself BLAS forms one half only: cheaper than without the first rows.
+                    rows = store[: first + len(fills), columns]
+                    products += (rows @ rows.T)[first:]
             squares = products[range(len(fills)), own]
             for i, slot in enumerate(own if sampled.size else ()):
                 place = sample.draw(store[slot], stripe, sampled[slot])
