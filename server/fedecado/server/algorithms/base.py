@@ -167,7 +167,10 @@ class Gather:
         capacity: int = 0,
         basis: Basis | None = None,
         flows: ClientVectors | None = None,
+        total: Vector | None = None,
     ) -> None:
+        """`total` is F, for a basis that has to have it."""
+        self._total = total
         self._central, self._version, self._flows = central, version, flows
         self.basis = basis or Basis(len(central), central.dtype, capacity=capacity)
         self.clients: dict[str, Update] = {}
@@ -185,6 +188,9 @@ class Gather:
         older = None if update.version == self._version else (update.version, self._central)
         try:
             square = self._flow_square(update.client)
+            if self._total is not None:
+                self.basis.set_total(self._total)
+                self._total = None
             self.basis.append(update.end, update.start, older=older)
         except NonFiniteError as error:
             raise NonFiniteError(f"update of client {update.client!r}: {error}") from error
@@ -211,9 +217,10 @@ class Gather:
             older = None if update.version == self._version else (update.version, self._central)
             moves.append((update.end, update.start, older))
         try:
-            self.basis.extend(moves)
+            self.basis.extend(moves, self._total)
         except NonFiniteError:
             return False
+        self._total = None
         return True
 
     def _flow_square(self, client: str) -> float:

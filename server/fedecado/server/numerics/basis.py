@@ -23,6 +23,9 @@ from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import BLOCK, blocks, over_columns
 from fedecado.server.numerics.workspace import Workspace
 
+MANY = 32
+"""So many rows at once are multiplied with each other as one matrix."""
+
 _Fill = Callable[[slice, Vector], object]
 """Writes the given columns of a new row."""
 
@@ -79,7 +82,7 @@ class Basis:
 
     def set_total(self, F: Vector) -> None:
         """Give the flows that pull the centre while nothing changes: F, once."""
-        self._push([("sum of flows", lambda columns, row: np.copyto(row, F[columns], "same_kind"))])
+        self._push([_total(F)])
         self.total_slot = self.slots - 1
 
     def append(self, end: Vector, start: Vector, *, older: tuple[int, Vector] | None = None) -> None:
@@ -91,12 +94,17 @@ class Basis:
         """
         self.extend([(end, start, older)])
 
-    def extend(self, moves: Sequence[tuple[Vector, Vector, tuple[int, Vector] | None]]) -> None:
+    def extend(
+        self,
+        moves: Sequence[tuple[Vector, Vector, tuple[int, Vector] | None]],
+        total: Vector | None = None,
+    ) -> None:
         """Add several displacements as `append` does, all or none, with one product for all of them.
 
-        The inner products of many short rows cost less that way, and their last bits differ.
+        `total` is F, if it is not there yet. The inner products of many short rows cost less that way, and
+        their last bits differ.
         """
-        fills: list[tuple[str, _Fill]] = []
+        fills: list[tuple[str, _Fill]] = [] if total is None else [_total(total)]
         offsets: dict[int, int] = {}
         slots = []
         for end, start, older in moves:
@@ -112,6 +120,8 @@ class Basis:
             slots.append(self.slots + len(fills))
             fills.append(("displacement", _difference(end, start)))
         self._push(fills)
+        if total is not None:
+            self.total_slot = self.slots - len(fills)
         self._offset_slots |= offsets
         self.move_slots += slots
 
@@ -147,7 +157,8 @@ class Basis:
         """
         weights, rows = coefficients.astype(self.dtype), self.rows
         results: list[Vector] = [np.empty(self.size, self.dtype) for _ in vectors]
-        widest = max(1024, 5 * BLOCK // max(10, len(results)))  # what is written between stays in cache
+        # What is written between stays in cache; of short vectors, calls cost more than that.
+        widest = self.size if self.size <= BLOCK else max(1024, 5 * BLOCK // max(10, len(results)))
 
         def work(stripe: slice) -> Floats:
             change, (new, old) = np.empty((len(results), widest), self.dtype), np.empty((2, widest))
@@ -242,9 +253,11 @@ class Basis:
             require_finite(self._store[slot, : self.size], square, kind)
         if self._gram is not None:
             gram, end = self._grown(self._gram, first + len(fills)), first + len(fills)
+            together = self._together(first, len(fills))  # then all products are there, else one triangle
             gram[first:end, :end] = products
-            for slot in range(first, end):
-                gram[:slot, slot] = gram[slot, :slot]
+            gram[:first, first:end] = products[:, :first].T
+            for slot in range(first + 1, end if not together else first):
+                gram[first:slot, slot] = gram[slot, first:slot]
             self._gram = gram
         self._squares += squares.tolist()
 
@@ -263,7 +276,7 @@ class Basis:
         """
         store, sampled = self._store[:, : self.size], self._store[:, self.size :]
         alone, own = self._gram is None or sampled.size > 0, range(first, first + len(fills))
-        together = not alone and len(fills) > 1 + first
+        together = self._together(first, len(fills))
 
         def work(stripe: slice) -> tuple[Floats, Floats]:
             products = np.zeros((len(fills), first + len(fills)))
@@ -288,6 +301,10 @@ class Basis:
         parts = zip(*over_columns(self.size, work), strict=True)
         products, squares = (np.sum(part, axis=0) for part in parts)
         return products * (sample.scale(self.size) if sampled.size else 1.0), squares
+
+    def _together(self, first: int, new: int) -> bool:
+        """Whether the products of all rows are formed at once: when most of many are new, and none sampled."""
+        return self._gram is not None and self._width == self.size and new > max(MANY, first)
 
     def _reserve(self, rows: int) -> None:
         if rows <= len(self._store):
@@ -331,6 +348,10 @@ def require_finite(vector: Vector, square: float, kind: str) -> None:
         f"values of the {kind} up to {np.abs(vector).max():.3g} are too large to square in {vector.dtype}; "
         "lower the learning rate or clip gradients on that client"
     )
+
+
+def _total(F: Vector) -> tuple[str, _Fill]:
+    return "sum of flows", lambda columns, row: np.copyto(row, F[columns], "same_kind")
 
 
 def _difference(end: Vector, start: Vector) -> _Fill:
