@@ -203,13 +203,11 @@ class Gather:
         if len(self) or len(new) < len(updates) or not self._fit(updates):
             for update in updates:
                 self.add(update)
-            return
-        squares = [self._flow_square(client) for client in new]
-        self.clients |= new
-        self._flow_squares += squares
+        else:
+            self.clients |= new
 
     def _fit(self, updates: Sequence[Update]) -> bool:
-        """Put the displacements into the basis; false, without a trace, if one of them cannot be used."""
+        """Take the vectors in; false, without a trace, if one of them cannot be used: `add` says which."""
         moves = []
         for update in updates:
             update.check()
@@ -217,10 +215,12 @@ class Gather:
             older = None if update.version == self._version else (update.version, self._central)
             moves.append((update.end, update.start, older))
         try:
+            squares = [self._flow_square(update.client) for update in updates]
             self.basis.extend(moves, self._total)
         except NonFiniteError:
             return False
         self._total = None
+        self._flow_squares += squares
         return True
 
     def _flow_square(self, client: str) -> float:

@@ -112,7 +112,7 @@ class Session:
                     if pause > 0:
                         await asyncio.sleep(pause)
                         whole += pause
-                    # Between transfers a worker may be silent for as long as it trains; keepalive finds it dead.
+                    # Between transfers a worker is silent for as long as it trains; keepalive finds it dead.
                     if inbox.receiving:
                         after = clock() + stall
                         limit.move(min(after, whole))

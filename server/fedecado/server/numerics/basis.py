@@ -303,7 +303,7 @@ class Basis:
         return products * (sample.scale(self.size) if sampled.size else 1.0), squares
 
     def _together(self, first: int, new: int) -> bool:
-        """Whether the products of all rows are formed at once: when most of many are new, and none sampled."""
+        """Whether products of all rows are formed at once: when most of many are new, and none sampled."""
         return self._gram is not None and self._width == self.size and new > max(MANY, first)
 
     def _reserve(self, rows: int) -> None:
