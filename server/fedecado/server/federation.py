@@ -29,6 +29,7 @@ from fedecado.server.algorithms import (
     Update,
 )
 from fedecado.server.numerics.basis import largest_square, require_usable
+from fedecado.server.numerics.columns import BLOCK
 from fedecado.server.rounds import Engine
 from fedecado.server.rounds.ledger import Task
 
@@ -179,8 +180,24 @@ class Federation:
         """Keep a checked result that the engine has accepted."""
         self._delivered[task] = _Delivered(self._update(task, result), result)
 
+    @property
+    def eager(self) -> bool:
+        """Whether updates are worth taking in as they arrive: short ones cost less all at once."""
+        return self.layout.parameters > BLOCK
+
+    @property
+    def guarded(self) -> bool:
+        """Whether updates are compared with what is usual."""
+        return isinstance(self._algorithm, Guarded)
+
     def absorb(self, tasks: tuple[int, ...]) -> None:
-        """Take accepted updates of the open round, by arrival, into its sums, ahead of its close."""
+        """Take accepted updates of the open round, by arrival, into its sums, ahead of its close.
+
+        Short ones are left for the close: what is gathered at once, and so the sums' last bits, must not
+        depend on when this was called.
+        """
+        if not self.eager:
+            return
         self._gathered(tasks[self._absorbed :])
         self._absorbed = len(tasks)
 
@@ -265,6 +282,13 @@ class Federation:
         )
 
     def _gathered(self, tasks: tuple[int, ...]) -> Gather:
+        if not self.eager:
+            with self._forgetting:
+                gather = self._current_gather(len(tasks))
+                there = (self._delivered.get(task) for task in tasks)
+                updates = [kept.update for kept in there if kept is not None]
+                gather.add_all([update for update in updates if update.client not in gather.clients])
+                return gather
         for task in tasks:
             # One at a time, so that whoever forgets a client need not wait for all.
             with self._forgetting:

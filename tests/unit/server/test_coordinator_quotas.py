@@ -40,6 +40,14 @@ def test_large_chunks_cost_bytes_and_small_messages_cost_messages() -> None:
     assert meter.pause(pb.WorkerMessage(progress=pb.Progress())) > 1
 
 
+def test_what_was_asked_for_does_not_count() -> None:
+    meter = Meter(Limits(messages=1.0), None, Clock())
+    message = pb.WorkerMessage(update=pb.Update())
+    for _ in range(1000):
+        meter.asked_for()
+        assert not any(meter.pause(message) for _ in range(3))
+
+
 def test_all_sessions_share_one_total_rate() -> None:
     clock = Clock()
     quotas = Quotas(Limits(total_rate=1e6), clock)

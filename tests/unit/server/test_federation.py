@@ -92,7 +92,11 @@ def test_buffers_are_averaged_by_weight() -> None:
     np.testing.assert_array_equal(run.federation.central, central)
 
 
-def test_buffers_keep_their_weights_whatever_was_absorbed_first() -> None:
+@pytest.mark.parametrize("eager", [True, False])
+def test_buffers_keep_their_weights_whatever_was_absorbed_first(
+    eager: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Federation, "eager", eager)
     run = Run("fedavg")
     for client in ("cyd", "ann", "bob"):
         run.deliver(client, np.array([SAMPLES[client], 2, 3, SAMPLES[client], 0]))
@@ -103,7 +107,11 @@ def test_buffers_keep_their_weights_whatever_was_absorbed_first() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["fedecado", "scaffold", "fedavg"])
-def test_absorbing_updates_ahead_changes_nothing(algorithm: AlgorithmName) -> None:
+@pytest.mark.parametrize("eager", [True, False])
+def test_absorbing_updates_ahead_changes_nothing(
+    algorithm: AlgorithmName, eager: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Federation, "eager", eager)
     results = []
     for ahead in (True, False):
         run = Run(algorithm)
@@ -198,7 +206,11 @@ def test_forgetting_a_client_takes_its_flow_out_of_the_balance() -> None:
     assert np.abs(centres[True] - centres[False])[:3].max() > 0.1
 
 
-def test_forgetting_a_client_drops_its_update_of_the_open_round() -> None:
+@pytest.mark.parametrize("eager", [True, False])
+def test_forgetting_a_client_drops_its_update_of_the_open_round(
+    eager: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Federation, "eager", eager)
     results = []
     for disturbed in (True, False):
         run = Run("fedavg")
@@ -263,6 +275,7 @@ def test_an_update_is_taken_in_once_however_often_its_round_is_absorbed(
     """Each arrival has the whole round absorbed; to go through it each time would take n squared steps."""
     run, plain = Run(), Federation._current_gather
     looked: list[int] = []
+    monkeypatch.setattr(Federation, "eager", True)
 
     def gather(self: Federation, tasks: int) -> Gather:
         looked.append(tasks)

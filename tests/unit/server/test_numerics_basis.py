@@ -159,6 +159,26 @@ def test_any_number_of_rows_finds_room(capacity: int) -> None:
     np.testing.assert_array_equal(basis.rows[basis.move_slots], np.repeat(np.arange(20.0), 2).reshape(20, 2))
 
 
+@pytest.mark.parametrize("clients", [1, 3, 64])
+@pytest.mark.parametrize("older", [0, 2])
+def test_displacements_added_at_once_are_those_added_one_by_one(clients: int, older: int) -> None:
+    draw = np.random.default_rng(0)
+    F, x_c, ends = draw.standard_normal(50), draw.standard_normal(50), draw.standard_normal((clients, 50))
+    starts = [x_c + 1 + (i % 2) if i < older else x_c for i in range(clients)]
+    moves = [(end, starts[i], (i % 2, x_c) if i < older else None) for i, end in enumerate(ends)]
+    together, single = Basis(50, np.float64, gram=True), Basis(50, np.float64, gram=True)
+    together.extend(moves, total=F)
+    single.set_total(F)
+    for end, start, version in moves:
+        single.append(end, start, older=version)
+    assert (together.total_slot, together.move_slots) == (single.total_slot, single.move_slots)
+    np.testing.assert_array_equal(together.rows, single.rows)
+    assert together.gram is not None
+    assert single.gram is not None
+    np.testing.assert_allclose(together.gram, single.gram, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(together.squares(), single.squares(), rtol=1e-13)
+
+
 def test_squares_are_kept_from_the_check_of_each_displacement() -> None:
     basis = Basis(3, np.float32)
     basis.append(np.array([3, 4, 0], np.float32), np.zeros(3, np.float32))

@@ -7,7 +7,7 @@ and combines them (`aggregate`). States are values; what is as large as clients 
 `ClientVectors` and changes only in `Aggregated.finish`, after everything that can fail has succeeded.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -203,7 +203,10 @@ class Gather:
         basis: Basis | None = None,
         flows: ClientVectors | None = None,
         lengths: Lengths | None = None,
+        total: Vector | None = None,
     ) -> None:
+        """`total` is F, for a basis that has to have it."""
+        self._total = total
         self._central, self._version, self._flows = central, version, flows
         self._lengths = lengths or Lengths()
         self.basis = basis or Basis(len(central), central.dtype, capacity=capacity)
@@ -221,12 +224,45 @@ class Gather:
         _check_vectors(update, self._central)
         older = None if update.version == self._version else (update.version, self._central)
         try:
-            square = 0.0 if self._flows is None else self._lengths.square(self._flows, update.client)
+            square = self._flow_of(update.client)
+            if self._total is not None:
+                self.basis.set_total(self._total)
+                self._total = None
             self.basis.append(update.end, update.start, older=older)
         except NonFiniteError as error:
             raise NonFiniteError(f"update of client {update.client!r}: {error}") from error
         self.clients[update.client] = update
         self._flow_squares.append(square)
+
+    def add_all(self, updates: Sequence[Update]) -> None:
+        """Take in updates that are short, in one go; what cannot be used raises as it does in `add`."""
+        new = {update.client: update for update in updates}
+        if len(self) or len(new) < len(updates) or not self._fit(updates):
+            for update in updates:
+                self.add(update)
+        else:
+            self.clients |= new
+
+    def _fit(self, updates: Sequence[Update]) -> bool:
+        """Take the vectors in; false, without a trace, if one of them cannot be used: `add` says which."""
+        moves = []
+        for update in updates:
+            update.check()
+            _check_vectors(update, self._central)
+            older = None if update.version == self._version else (update.version, self._central)
+            moves.append((update.end, update.start, older))
+        try:
+            squares = [self._flow_of(update.client) for update in updates]
+            self.basis.extend(moves, self._total)
+        except NonFiniteError:
+            return False
+        self._total = None
+        self._flow_squares += squares
+        return True
+
+    def _flow_of(self, client: str) -> float:
+        """Squared length of the flow that the client has; raises if what is stored was damaged."""
+        return 0.0 if self._flows is None else self._lengths.square(self._flows, client)
 
     @property
     def versions(self) -> list[int | None]:

@@ -47,7 +47,9 @@ class FirstModel:
 
     async def start(self, layout: Layout, state: Vector) -> None:
         """Begin with a model that is at hand."""
-        begun = await self._beside.files(self._make, layout, state)
+        self._start(await self._beside.files(self._make, layout, state))
+
+    def _start(self, begun: Begun) -> None:
         self._done = True
         self._begun(begun)
 
@@ -92,7 +94,7 @@ class FirstModel:
 
     async def _take(self, member: Member, layout: Layout, state: Vector) -> None:
         try:
-            await self.start(layout, state)
+            begun = await self._beside.files(self._make, layout, state)
         except NumericsError as error:
             text = f"the initial state cannot be used: {error}"
             member.blame(type(error).__name__, text)
@@ -101,7 +103,8 @@ class FirstModel:
             self._asked = None
             self.ask(besides=member)
         else:
-            acknowledge(member, 0, pb.Acknowledge.OUTCOME_ACCEPTED)
+            acknowledge(member, 0, pb.Acknowledge.OUTCOME_ACCEPTED)  # before its first task
+            self._start(begun)
         finally:
             self._taking = False
 

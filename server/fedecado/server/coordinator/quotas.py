@@ -22,6 +22,8 @@ BURST_SECONDS: Final = 2.0
 """A rate may be exceeded for so long after a rest."""
 SMALL_BYTES: Final = 1 << 16
 """Chunks below this count as messages: a vector in tiny ones costs the coordinator more than its bytes."""
+TRANSFER: Final = 3.0
+"""The fewest messages that a vector comes in."""
 VISITS_PER_SECOND: Final = 1.0
 VISITS_AT_ONCE: Final = 30.0
 """Connections of one worker: each is written to the journal."""
@@ -48,7 +50,7 @@ class Limits:
     slowest: float = 4096.0
     """Bytes per second below which a transfer is cut off."""
     messages: float = 200.0
-    """Messages per second from one worker, chunks of some size not counted."""
+    """Messages per second from one worker; neither chunks of some size nor what was asked for count."""
 
 
 @final
@@ -64,7 +66,11 @@ class Bucket:
         now = self._clock()
         self._left = min(self._burst, self._left + (now - self._at) * self._rate) - amount
         self._at = now
-        return max(0.0, -self._left / self._rate)
+        return 0.0 if self._left >= 0 else -self._left / self._rate
+
+    def give_back(self, amount: float) -> None:
+        """What was taken does not count after all."""
+        self._left = min(self._burst, self._left + amount)
 
 
 @final
@@ -78,11 +84,21 @@ class Meter:
 
     def pause(self, message: pb.WorkerMessage | BulkChunk) -> float:
         """Seconds to wait before the session's next message is read."""
+        if self._own is None and self._total is None:
+            large = isinstance(message, BulkChunk) and len(message.data) >= SMALL_BYTES
+            return 0.0 if large else self._messages.take(1.0)
         size = len(message.data) if isinstance(message, BulkChunk) else message.ByteSize()
         pauses = [bucket.take(size) for bucket in (self._own, self._total) if bucket is not None]
         if size < SMALL_BYTES:
             pauses.append(self._messages.take(1.0))
-        return max(pauses, default=0.0)
+        return max(pauses)
+
+    def asked_for(self) -> None:
+        """A vector that was asked for is here: its header, its last chunk and its trailer are free.
+
+        There is one for each task, and how many tasks there are is not the worker's to say.
+        """
+        self._messages.give_back(TRANSFER)
 
 
 @final

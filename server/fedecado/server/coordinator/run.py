@@ -38,8 +38,9 @@ from fedecado.server.coordinator.memory import (
 from fedecado.server.coordinator.models import ModelFiles
 from fedecado.server.coordinator.post import Suggestions, acknowledge, assignment
 from fedecado.server.coordinator.refusals import label, refused_result
+from fedecado.server.coordinator.session import Session
 from fedecado.server.coordinator.untrusted import checked_update
-from fedecado.server.federation import Federation, Result, is_usable, usual_displacement
+from fedecado.server.federation import Federation, Offer, Result, is_usable, usual_displacement
 from fedecado.server.observe.observer import NoObserver, Observer, Window
 from fedecado.server.observe.traces import NoTraces, Traces
 from fedecado.server.rounds import (
@@ -264,7 +265,7 @@ class Run:
                     raise NumericsError(f"the window is for w_i = {header.weight}, not {record.weight}")
                 if header.model_version != record.version:
                     raise NumericsError(f"it starts from {header.model_version}, not from {record.version}")
-                usual = usual_displacement(closed.details for closed in reversed(self.journal.rounds))
+                usual = self._usual(self.federation)
                 # Who is not guarded and has a length that is known needs no look at the vector.
                 light = True if usual is None and is_usable(result) else None
                 await self._heavy(self.federation.check, task, result, usual, light=light)
@@ -279,6 +280,12 @@ class Run:
             member.note_update(header)
             member.curvature = result.curvature
         self.handle(UpdateArrived(member.id, task))
+
+    def _usual(self, federation: Federation) -> float | None:
+        """How long displacements were of late, where that is compared."""
+        if not federation.guarded:
+            return None
+        return usual_displacement(closed.details for closed in reversed(self.journal.rounds))
 
     def spoiled(self, member: Member, task: int, error: FedecadoError) -> None:
         """An update that cannot be used: its sender is told why, and is free for other work."""
@@ -397,7 +404,7 @@ class Run:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Assign():
-                self.durable.send(lambda: self.beside.spawn(self._assign(effect)))
+                self.durable.send(partial(self._assign, effect))
             case Accept(task, client, duplicate):
                 self._accept(self.members.by_id[client], task, duplicate)
             case Refuse(task, client, reason):
@@ -425,17 +432,28 @@ class Run:
         if (session := self.members.by_id[client].session) is not None:
             session.send(pb.Cancel(task_id=task, reason=reason))
 
-    async def _assign(self, effect: Assign) -> None:
+    def _assign(self, effect: Assign) -> None:
+        """Hand a task out: at once if its vectors are short, so that it costs no task of the event loop."""
         member, federation = self.members.by_id[effect.client], self.federation
         session = member.session
         if session is None or federation is None or effect.task not in self.engine.tasks:
             return
+        if self._light(1):
+            self._post(effect, member, session, federation.offer(effect.task))
+        else:
+            self.beside.spawn(self._assign_long(effect, member, session, federation))
+
+    async def _assign_long(
+        self, effect: Assign, member: Member, session: Session, federation: Federation
+    ) -> None:
         try:
             offer = await self._heavy(federation.offer, effect.task)
         except RoundError:
             return  # cancelled before its turn came; the engine knows
-        if effect.task not in self.engine.tasks or member.session is not session:
-            return  # cancelled or gone meanwhile; the engine knows
+        if effect.task in self.engine.tasks and member.session is session:  # else the engine knows
+            self._post(effect, member, session, offer)
+
+    def _post(self, effect: Assign, member: Member, session: Session, offer: Offer) -> None:
         trace = self.traces.assigned(effect.task, effect.round, member.id)
         frames = self._encoded(offer.version, offer.state)
         parcel, size = assignment(offer, effect.round, frames, self.suggestions, member.accepted, trace)
@@ -462,7 +480,7 @@ class Run:
         self.traces.answered(task, "accepted")
         member.accepted, member.last_round, member.progress = member.accepted + 1, self.engine.round, None
         self.durable.send(lambda: acknowledge(member, task, pb.Acknowledge.OUTCOME_ACCEPTED))
-        if self.engine.open and not self._light(len(self.engine.ready)):
+        if self.federation.eager and self.engine.open and not self._light(len(self.engine.ready)):
             self._absorbing = True
             self.beside.spawn(self.beside.numerics(self.federation.absorb, tuple(self.engine.ready)))
 

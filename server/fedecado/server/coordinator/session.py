@@ -6,17 +6,18 @@ costs a few references, not copies; one that lets them pile up, or stands still,
 
 import asyncio
 import logging
-import time
+import math
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, final
+from typing import Any, Final, final
 
 from google.protobuf.message import Message
 
 from fedecado.common.errors import ProtocolError
 from fedecado.common.logs import about
+from fedecado.common.moving_limit import MovingLimit
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import BulkChunk
-from fedecado.server.coordinator.inbox import Arrival, Inbox
+from fedecado.server.coordinator.inbox import Arrival, Inbox, Received
 from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.peers import Peer
 from fedecado.server.coordinator.quotas import Meter
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 OUTBOX_ITEMS = 64
 """A worker has one task at a time, so even a busy session needs only a handful."""
+
+MESSAGES: Final = (BulkChunk, pb.WorkerMessage)
 
 Parcel = Iterable[Message | bytes]
 
@@ -80,7 +83,7 @@ class Session:
                 message = await self._context.read()
         except TimeoutError:
             raise ProtocolError(f"{self._name} sent nothing for {within:g} s when more was due") from None
-        return message if isinstance(message, pb.WorkerMessage | BulkChunk) else None
+        return message if isinstance(message, MESSAGES) else None
 
     @property
     def receiving(self) -> bool:
@@ -89,49 +92,53 @@ class Session:
 
     async def arrivals(self) -> AsyncIterator[Arrival]:
         """What comes in, one after the other, until the worker ends the stream."""
-        patience = 0.0
-        while True:
-            # Between transfers a worker may be silent for as long as it trains; keepalive finds it dead.
-            message = await self._next(patience) if self._inbox.receiving else await self.read(None)
-            if message is None:
-                return
-            idle, began = not self._inbox.receiving, time.monotonic()
-            arrival = self._inbox.take(message)
-            if self._inbox.receiving and (idle or not isinstance(message, BulkChunk)):
-                patience = began + self._timeouts.stall + self._inbox.expected / self._slowest
-            if arrival is not None:
-                yield arrival
-                arrival = None  # a vector, perhaps: it must not stay until the next one is here
-            pause = self._meter.pause(message)
-            if pause > 0:
-                await asyncio.sleep(pause)
-                patience += pause
-
-    async def _next(self, until: float) -> pb.WorkerMessage | BulkChunk | None:
-        """The next message of a transfer, which must neither stand still nor crawl."""
-        left = until - time.monotonic()
-        if left > self._timeouts.stall:
-            return await self.read(self._timeouts.stall)
+        inbox, meter, stall = self._inbox, self._meter, self._timeouts.stall
+        read, clock = self._context.read, asyncio.get_running_loop().time
+        whole = after = math.inf
         try:
-            return await self.read(max(left, 0.0))
-        except ProtocolError:
-            raise ProtocolError(
-                f"{self._name} sends a vector at less than {self._slowest:g} bytes per second; "
-                "use a faster line, or lower limits.slowest"
-            ) from None
+            async with MovingLimit() as limit:
+                while isinstance(message := await read(), MESSAGES):
+                    limit.move(math.inf)
+                    idle, began = not inbox.receiving, clock()
+                    arrival = inbox.take(message)
+                    if inbox.receiving and (idle or not isinstance(message, BulkChunk)):
+                        whole = began + stall + inbox.expected / self._slowest
+                    if arrival is not None:
+                        if isinstance(arrival, Received):
+                            meter.asked_for()
+                        yield arrival
+                        arrival = None  # a vector, perhaps: it must not stay until the next one is here
+                    pause = meter.pause(message)
+                    if pause > 0:
+                        await asyncio.sleep(pause)
+                        whole += pause
+                    # Between transfers a worker is silent for as long as it trains; keepalive finds it dead.
+                    if inbox.receiving:
+                        after = clock() + stall
+                        limit.move(min(after, whole))
+        except TimeoutError:
+            raise ProtocolError(self._too_slow(stood_still=after <= whole)) from None
+
+    def _too_slow(self, *, stood_still: bool) -> str:
+        """What is wrong with a transfer that took too long."""
+        if stood_still:
+            return f"{self._name} sent nothing for {self._timeouts.stall:g} s when more was due"
+        return (
+            f"{self._name} sends a vector at less than {self._slowest:g} bytes per second; "
+            "use a faster line, or lower limits.slowest"
+        )
 
     async def write_all(self) -> None:
         """Send what is queued until the session is closed."""
-        clock, stall = asyncio.get_running_loop().time, self._timeouts.stall
-        # One timeout that moves on costs half of a new one for each message.
-        async with asyncio.timeout(None) as limit:
+        clock, stall, write = asyncio.get_running_loop().time, self._timeouts.stall, self._context.write
+        async with MovingLimit() as limit:
             while (parcel := await self._outbox.get()) is not None:
                 for message in parcel:
-                    limit.reschedule(clock() + stall)
-                    await self._context.write(message)
+                    limit.move(clock() + stall)
+                    await write(message)
                     if isinstance(message, bytes):
                         self.sent += len(message)
-                limit.reschedule(None)
+                limit.move(math.inf)
 
     @property
     def _name(self) -> str:

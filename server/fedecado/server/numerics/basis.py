@@ -84,7 +84,7 @@ class Basis:
 
     def set_total(self, F: Vector) -> None:
         """Give the flows that pull the centre while nothing changes: F, once."""
-        self._push([("sum of flows", lambda columns, row: np.copyto(row, F[columns], "same_kind"))])
+        self._push([_total(F)])
         self.total_slot = self.slots - 1
 
     def append(self, end: Vector, start: Vector, *, older: tuple[int, Vector] | None = None) -> None:
@@ -94,17 +94,38 @@ class Basis:
         is added too, once per version. Raises without a trace if a vector has the wrong length or is
         not finite.
         """
-        for what, vector in (("end state", end), ("start state", start)):
-            if vector.shape != (self.size,):
-                raise LayoutError(f"{what} has shape {vector.shape}; the model has {self.size} parameters")
-        fills = [("displacement", _difference(end, start))]
-        if older and older[0] not in self._offset_slots:
-            version, x_c = older
-            self._push([("offset of the start", _difference(start, x_c)), *fills])
-            self._offset_slots[version] = self.slots - 2
-        else:
-            self._push(fills)
-        self.move_slots.append(self.slots - 1)
+        self.extend([(end, start, older)])
+
+    def extend(
+        self,
+        moves: Sequence[tuple[Vector, Vector, tuple[int, Vector] | None]],
+        total: Vector | None = None,
+    ) -> None:
+        """Add several displacements as `append` does, all or none, with one product for all of them.
+
+        `total` is F, if it is not there yet. The inner products of many short rows cost less that way, and
+        their last bits differ.
+        """
+        fills: list[tuple[str, _Fill]] = [] if total is None else [_total(total)]
+        offsets: dict[int, int] = {}
+        slots = []
+        for end, start, older in moves:
+            for what, vector in (("end state", end), ("start state", start)):
+                if vector.shape != (self.size,):
+                    raise LayoutError(
+                        f"{what} has shape {vector.shape}; the model has {self.size} parameters"
+                    )
+            if older and older[0] not in self._offset_slots and older[0] not in offsets:
+                version, x_c = older
+                offsets[version] = self.slots + len(fills)
+                fills.append(("offset of the start", _difference(start, x_c)))
+            slots.append(self.slots + len(fills))
+            fills.append(("displacement", _difference(end, start)))
+        self._push(fills)
+        if total is not None:
+            self.total_slot = self.slots - len(fills)
+        self._offset_slots |= offsets
+        self.move_slots += slots
 
     def combine(self, coefficients: Floats, onto: Vector | None = None) -> Vector:
         """The rows weighted by `coefficients`, added to `onto` where given.
@@ -308,6 +329,10 @@ def require_finite(vector: Vector, square: float, kind: str) -> None:
         f"values of the {kind} up to {np.abs(vector).max():.3g} are too large to square in {vector.dtype}; "
         "lower the learning rate or clip gradients on that client"
     )
+
+
+def _total(F: Vector) -> tuple[str, _Fill]:
+    return "sum of flows", lambda columns, row: np.copyto(row, F[columns], "same_kind")
 
 
 def _difference(end: Vector, start: Vector) -> _Fill:

@@ -65,11 +65,12 @@ def _validate(times: Floats, curvatures: Floats, weights: Floats, enrolled: int)
         raise NoUpdatesError("no updates to aggregate; a round needs at least one")
     if len(times) > enrolled:
         raise NumericsError(f"{len(times)} updates from {enrolled} enrolled clients")
-    if not (np.isfinite(times) & (times > 0)).all():
+    # The least and the greatest are NaN if one is.
+    if not (times.min() > 0 and times.max() < math.inf):
         raise WindowError(f"window times must be positive and finite; got {_offenders(times)}")
-    if not (np.isfinite(weights) & (weights > 0)).all():
+    if not (weights.min() > 0 and weights.max() < math.inf):
         raise NonFiniteError(f"data weights must be positive and finite; got {_offenders(weights)}")
-    if not (np.isfinite(curvatures) & (curvatures >= 0)).all():
+    if not (curvatures.min() >= 0 and curvatures.max() < math.inf):
         raise NonFiniteError(f"curvatures must be finite and not negative; got {_offenders(curvatures, -1)}")
 
 

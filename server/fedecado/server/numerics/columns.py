@@ -32,13 +32,17 @@ def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
     Overflow gives infinity without a warning: callers judge the results.
     """
 
+    hold_blas()
+    if size <= STRIPE:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [work(slice(0, size))] if size else []
+
     def quietly(stripe: slice) -> R:
         with np.errstate(over="ignore", invalid="ignore"):
             return work(stripe)
 
     stripes = [slice(at, min(at + STRIPE, size)) for at in range(0, size, STRIPE)]
-    hold_blas()
-    return [*map(quietly, stripes)] if len(stripes) < 2 else [*_pool().map(quietly, stripes)]
+    return [*_pool().map(quietly, stripes)]
 
 
 def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:

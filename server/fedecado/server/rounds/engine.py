@@ -284,13 +284,18 @@ class Engine:
         )
         if self.paused or not idle or missing <= 0:
             return
-        draw = random.Random(f"{self.rules.seed}/{self.round}/{self.draws}")
+        # Who has to ask everyone need not draw.
+        drawn = idle.copy()
+        if missing < len(idle):
+            drawn = sorted(
+                random.Random(f"{self.rules.seed}/{self.round}/{self.draws}").sample(idle, missing)
+            )
         self.draws += 1
         if self.late and self.rules.mode == "rounds":
             # Replacements after the deadline get as much time as the first ones had.
             self.late = False
             self._start_timer(self.rules.deadline)
-        for client in sorted(draw.sample(idle, min(missing, len(idle)))):
+        for client in drawn:
             self._assign(client)
 
     def _assign(self, client: str) -> None:
