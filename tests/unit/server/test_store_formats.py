@@ -1,6 +1,8 @@
 """Folders of other versions: older ones are brought forward and go on, newer ones are refused."""
 
 import json
+import math
+import re
 import sqlite3
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -15,6 +17,7 @@ from fedecado.common.errors import StoreError
 from fedecado.server.federation import Federation
 from fedecado.server.numerics.options import Options
 from fedecado.server.store import Recipe, check, has_run, held, listing, recover, replay_run, schema
+from fedecado.server.store.compare import Difference
 
 OLD = Path(__file__).parent / "data" / "store_format_1.sql"
 """80 events of a run, as the version that had format 1 wrote them; the checkpoint holds 59."""
@@ -70,11 +73,20 @@ def test_a_run_of_the_first_format_goes_on(old: Path) -> None:
         assert fingerprint(again.federation) == after
 
 
+def only_the_last_bits_differ(found: Difference) -> bool:
+    """As `numbers`: of another processor, the rate that the engine was told may end with other bits."""
+    recorded, here = (
+        float(re.findall(r"Aggregated\(rate=(.+?)\)", told)[0]) for told in (found.recorded, found.found)
+    )
+    return math.isclose(recorded, here, rel_tol=1e-6)
+
+
 def test_a_run_of_the_first_format_has_a_record_from_its_next_checkpoint_on(old: Path) -> None:
     run = recover(old)
     run.store.close()
     told = replay_run(old)  # of the rounds since the old checkpoint it holds the updates, but no outcomes
-    assert (told.begins, told.complete, told.difference) == (59, False, None)
+    assert (told.begins, told.complete) == (59, False)
+    assert told.difference is None or only_the_last_bits_differ(told.difference)
     with (run := recover(old)).store:
         for _ in play(run, [] if run.driver.closed is None else [(run.driver.closed.event, None)]):
             pass

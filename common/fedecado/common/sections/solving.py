@@ -11,13 +11,18 @@ class SolverSection(Section):
     """The central solve of FedECADO."""
 
     rho: float = Field(
-        4.0, ge=1, allow_inf_nan=True, description="Over-relaxation bound ρ on short windows; inf removes it."
+        16.0,
+        ge=1,
+        allow_inf_nan=True,
+        description="Over-relaxation bound ρ on short windows; inf removes it.",
     )
     reach: Literal["curvature", "fixed"] = Field(
         "curvature", description="Whether a client's curvature tightens that bound, which exactness needs."
     )
-    horizon: Literal["rms", "longest"] = Field(
-        "rms", description="Common time T of a round: root mean square of its windows, or the longest."
+    horizon: Literal["adaptive", "rms", "longest"] = Field(
+        "adaptive",
+        description="Common time T of a round: root mean square of its windows, longer while clients go along "
+        "and shorter when they turn back; or as it is; or the longest.",
     )
     inertia: float = Field(
         0.1, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."

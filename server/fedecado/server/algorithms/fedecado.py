@@ -19,17 +19,19 @@ from fedecado.server.numerics.circuit import Circuit, Floats
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.reduced import Reduced
 from fedecado.server.numerics.robust import Pulls
+from fedecado.server.numerics.stretch import adapted, agreement
 from fedecado.server.numerics.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class FedEcadoState:
-    """Central state, all flows and their sum F (float64), simulated time, step level m."""
+    """Central state, all flows and their sum F (float64), simulated time, step level m, stretch of T."""
 
     central: Vector
     flows: ClientVectors
     F: Floats
     level: int = 0
+    stretch: float = 1.0
     version: int = 0
     time: float = 0.0
 
@@ -73,11 +75,13 @@ class FedEcado(Plain):
     def aggregate(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> Aggregated[FedEcadoState]:
         cache, basis = self._solver.cache, gathered.basis
         hits, misses = cache.hits, cache.misses
-        circuit = Circuit.build(
-            gathered.times(), gathered.curvatures(), gathered.weights(), enrolled, self.options
-        )
         if basis.total_slot is None:  # who is active, and so the sum of their flows, is known only now
             basis.set_total(_sum_of_flows(state, gathered))
+        agreed = agreement(basis) if self.options.horizon == "adaptive" else None
+        stretch = adapted(state.stretch, agreed)
+        circuit = Circuit.build(
+            gathered.times(), gathered.curvatures(), gathered.weights(), enrolled, self.options, stretch
+        )
         solution = self._solver.solve(basis, gathered.versions, circuit, state.level)
         solution.require_room(gathered.flow_squares())
         central = solution.central(state.central)
@@ -89,6 +93,8 @@ class FedEcado(Plain):
             details={
                 "inductance": circuit.L,
                 "capacitance": circuit.C,
+                "stretch": stretch,
+                "agreement": 0.0 if agreed is None else agreed,
                 "steps": steps.accepted,
                 "rejected_steps": steps.rejected,
                 "floored_steps": steps.floored,
@@ -116,6 +122,7 @@ class FedEcado(Plain):
                 central=central,
                 F=F,
                 level=steps.level,
+                stretch=stretch,
                 version=state.version + 1,
                 time=state.time + circuit.T,
             )

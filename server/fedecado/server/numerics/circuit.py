@@ -33,11 +33,13 @@ class Circuit:
         weights: npt.ArrayLike,
         enrolled: int,
         options: Options,
+        stretch: float = 1.0,
     ) -> Self:
         T_i, h, w = (np.asarray(v, np.float64) for v in (times, curvatures, weights))
         _validate(T_i, h, w, enrolled)
         with np.errstate(over="ignore"):  # caught below, with a message
             T = float(T_i.max() if options.horizon == "longest" else np.sqrt(np.mean(np.square(T_i))))
+            T *= stretch
             rho = _reach(T_i, w * h, options)
             # "own" is the time that the bounded trajectory really spans.
             span = np.minimum(T, rho * T_i) if options.window == "own" else np.full_like(T_i, T)

@@ -10,7 +10,7 @@ Norm = Literal["rms", "max"]
 WindowRule = Literal["own", "common"]
 Absent = Literal["held", "ignored"]
 Reach = Literal["curvature", "fixed"]
-Horizon = Literal["rms", "longest"]
+Horizon = Literal["adaptive", "rms", "longest"]
 
 CAUTIOUS = 1.2
 """An over-relaxation that was stable on every quadratic tried, whatever its curvature."""
@@ -25,12 +25,13 @@ h_i is the mean curvature, and the directions that matter for stability are tens
 class Options:
     """Knobs of the central solve; the defaults are the ones to start from."""
 
-    rho: float = 4.0
+    rho: float = 16.0
     """Trajectories are extrapolated to at most `rho` times their own length; infinity never bounds."""
     reach: Reach = "curvature"
     """Whether a client's curvature bounds that further, to a tenth of its time constant 1 / (w_i h_i)."""
-    horizon: Horizon = "rms"
-    """The round's common time T: the root mean square of its windows, or the longest of them."""
+    horizon: Horizon = "adaptive"
+    """The round's common time T: the root mean square of its windows, stretched while clients go along with
+    the centre (see `stretch`) or as it is, or the longest of them."""
     inertia: float = 0.1
     """lam: the share of an absent client's capacitance that loads the centre (0 to 1)."""
     kappa: float = 1.0
@@ -51,7 +52,7 @@ class Options:
     def __post_init__(self) -> None:
         _require(self.rho >= 1, "rho", self.rho, "1 or more; infinity means no bound")
         _require(self.reach in get_args(Reach), "reach", self.reach, "'curvature' or 'fixed'")
-        _require(self.horizon in get_args(Horizon), "horizon", self.horizon, "'rms' or 'longest'")
+        _require(self.horizon in get_args(Horizon), "horizon", self.horizon, "'adaptive', 'rms' or 'longest'")
         _require(0 <= self.inertia <= 1, "inertia", self.inertia, "between 0 and 1")
         _require(0 < self.kappa < math.inf, "kappa", self.kappa, "positive and finite")
         _require(0 < self.tolerance < math.inf, "tolerance", self.tolerance, "positive and finite")

@@ -1,0 +1,44 @@
+"""How far the round's common time is stretched beyond the clients' windows.
+
+The centre's last step went along -F: what the flows sum to is what moves it. The next clients start where it
+ended, so the angle between their mean displacement d and -F tells whether that step was too short or too long,
+
+    agreement = cos(d, -F),
+
+as in an exact line search, where the slope along the last step vanishes at its end. While clients go on in the
+same direction the horizon grows; when they turn back it shrinks, three times as fast:
+
+    stretch <- stretch exp(gain agreement),    T = stretch sqrt(mean T_i^2)
+
+Only an angle counts, so nothing depends on the scale of the model, and one round, whoever takes part in it,
+lengthens the next by an eighth at most.
+"""
+
+import math
+
+from fedecado.server.numerics.basis import Basis
+
+FASTER, SLOWER = 0.12, 0.36
+"""Gains. The answer to a longer step comes late, up to n / a rounds: 0.3 for both overshot on digits, where all
+agree at first. Being slower to lengthen than to shorten also settles a little short of where clients turn back,
+which a noisy sample of them asks for.
+"""
+LEAST, MOST = 0.25, 16.0
+
+
+def agreement(basis: Basis) -> float | None:
+    """Cosine of the angle between the clients' mean displacement and -F; none if either has no direction."""
+    gram, F = basis.gram, basis.total_slot
+    if gram is None or F is None or not basis.move_slots:
+        return None
+    moves = gram[basis.move_slots].mean(0)
+    size = math.sqrt(max(0.0, float(moves[basis.move_slots].mean()))) * math.sqrt(max(0.0, float(gram[F, F])))
+    return min(1.0, max(-1.0, -float(moves[F]) / size)) if 0 < size < math.inf else None
+
+
+def adapted(stretch: float, agreement: float | None) -> float:
+    """The next round's stretch."""
+    if agreement is None:
+        return stretch
+    gain = FASTER if agreement > 0 else SLOWER
+    return min(MOST, max(LEAST, stretch * math.exp(gain * agreement)))
