@@ -50,6 +50,7 @@ def test_a_trajectory_reaches_to_a_share_of_its_time_constant_within_its_bounds(
 def test_the_horizon_is_the_rms_of_the_windows_or_the_longest() -> None:
     np.testing.assert_allclose(build().T, math.sqrt((0.1**2 + 0.2**2 + 0.4**2) / 3), rtol=1e-15)
     assert build(Options(horizon="longest")).T == 0.4
+    np.testing.assert_allclose(build(stretch=2.5).T, 2.5 * build().T, rtol=1e-15)
     assert pytest.approx(0.3, rel=1e-15) == build(times=[0.3, 0.3, 0.3]).T
 
 
@@ -97,7 +98,7 @@ def test_scalars_out_of_range_raise_and_are_named(
 ALLOWED: dict[str, list[Any]] = {
     "rho": [1.0, 1.2, math.inf],
     "reach": ["curvature", "fixed"],
-    "horizon": ["rms", "longest"],
+    "horizon": ["adaptive", "rms", "longest"],
     "inertia": [0.0, 1.0],
     "kappa": [1e-3, 10.0],
     "inductance": [None, 1e-3, 5.0],

@@ -21,8 +21,8 @@ class SolverSection(Section):
     )
     horizon: Literal["adaptive", "rms", "longest"] = Field(
         "adaptive",
-        description="Common time T of a round: root mean square of its windows, longer while clients go along "
-        "and shorter when they turn back; or as it is; or the longest.",
+        description="Common time T of a round: root mean square of its windows, longer while clients go "
+        "along and shorter when they turn back; or as it is; or the longest.",
     )
     inertia: float = Field(
         0.1, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."

@@ -85,7 +85,7 @@ class Report:
 
     updates: int
     time: float
-    """T: the longest window of the round."""
+    """T: the common time of the round."""
     rate: float
     """RMS of dx_c/dt; for algorithms without a circuit, of the central step divided by T."""
     details: dict[str, float] = field(default_factory=dict)

@@ -78,11 +78,16 @@ class Response:
 
 
 def distrusted(responses: Mapping[str, Response], bound: float) -> frozenset[str]:
-    """Clients that go against their flows, or more than `bound` times as far with them as the median."""
+    """Clients that go against their flows, or more than `bound` times as far with them as the median.
+
+    A median above 1, which no convex loss gives, says that the step before changed everyone's curvature. Then
+    honest clients scatter around 0 as well, and to be distrusted takes half of that excess.
+    """
     known = {client: value for client, r in responses.items() if (value := r.value) is not None}
     middle = float(np.median(list(known.values()))) if known else 0.0
     most = bound * middle if middle > 0 else math.inf
-    return frozenset(client for client, value in known.items() if not 0 < value <= most)
+    least = -max(0.0, middle - 1.0) / 2
+    return frozenset(client for client, value in known.items() if not least < value <= most)
 
 
 def sketches(rows: Sequence[Vector | None], size: int) -> Floats:

@@ -1,12 +1,13 @@
 """How far the round's common time is stretched beyond the clients' windows.
 
-The centre's last step went along -F: what the flows sum to is what moves it. The next clients start where it
-ended, so the angle between their mean displacement d and -F tells whether that step was too short or too long,
+The centre's last step went along -F: what the flows sum to is what moves it. The next clients start where
+it ended, so the angle between their mean displacement d and -F tells whether that step was too short or too
+long,
 
     agreement = cos(d, -F),
 
-as in an exact line search, where the slope along the last step vanishes at its end. While clients go on in the
-same direction the horizon grows; when they turn back it shrinks, three times as fast:
+as in an exact line search, where the slope along the last step vanishes at its end. While clients go on in
+the same direction the horizon grows; when they turn back it shrinks, three times as fast:
 
     stretch <- stretch exp(gain agreement),    T = stretch sqrt(mean T_i^2)
 
@@ -19,9 +20,9 @@ import math
 from fedecado.server.numerics.basis import Basis
 
 FASTER, SLOWER = 0.12, 0.36
-"""Gains. The answer to a longer step comes late, up to n / a rounds: 0.3 for both overshot on digits, where all
-agree at first. Being slower to lengthen than to shorten also settles a little short of where clients turn back,
-which a noisy sample of them asks for.
+"""Gains. The answer to a longer step comes late, up to n / a rounds: 0.3 for both overshot on digits, where
+all agree at first. Being slower to lengthen than to shorten also settles a little short of where clients turn
+back, which a noisy sample of them asks for.
 """
 LEAST, MOST = 0.25, 16.0
 

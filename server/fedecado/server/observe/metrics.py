@@ -130,9 +130,10 @@ class _Solve:
             "step_level": gauge("solver_step_level", "m: the next step is T / 2^m."),
             "truncation_error": gauge("solver_truncation_error", "Largest error of an accepted step."),
             "distrusted": gauge("round_distrusted", "Clients of the latest round who were not believed."),
+            "stretch": gauge("round_stretch_ratio", "T over the root mean square of the windows."),
             "central_change": gauge("central_change", "RMS of what the latest round moved x_c by."),
         }
-        self._window = gauge("round_window_time", "T: the longest window of the latest round.")
+        self._window = gauge("round_window_time", "T: the common time of the latest round.")
         self._spread = gauge("round_window_spread_ratio", "Longest T_i over the shortest, latest round.")
         self._rate = gauge("central_rate", "RMS of dx_c/dt after the latest round.")
         self._imbalance = gauge("flow_imbalance", "RMS of the sum of all flows; 0 at rest.")

@@ -16,6 +16,7 @@ DETAILS = (
     "lu_hits",
     "lu_misses",
     "central_change",
+    "stretch",
     "flow_median",
     "flow_max",
 )
