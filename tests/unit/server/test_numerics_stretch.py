@@ -56,7 +56,7 @@ def test_the_stretch_grows_slowly_shrinks_faster_and_stays_within_its_bounds() -
 
 
 def descended(curvature: float, rounds: int = 60) -> tuple[float, list[float]]:
-    """Two clients with one loss, curvature / 2 |x|^2, and windows of 0.1: where it ends, and the stretches."""
+    """Two clients with one loss, curvature / 2 |x|^2, windows of 0.1: where it ends, all stretches."""
     algorithm, stretches = FedEcado(Options()), list[float]()
     state: FedEcadoState = algorithm.init(np.ones(3), MemoryVectors())
     for _ in range(rounds):
