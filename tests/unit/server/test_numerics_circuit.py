@@ -45,6 +45,8 @@ def test_a_trajectory_reaches_to_a_share_of_its_time_constant_within_its_bounds(
     np.testing.assert_allclose(1 / (circuit.G - h), [0.2, 0.4, 0.4, 0.12])
     np.testing.assert_array_equal(build(Options(rho=1.1)).rho, 1.1)
     np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed")).rho, 4.0)
+    np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed"), stretch=3.0).rho, 12.0)
+    np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed"), stretch=0.5).rho, 4.0)
 
 
 def test_the_horizon_is_the_rms_of_the_windows_or_the_longest() -> None:

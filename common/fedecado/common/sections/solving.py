@@ -11,7 +11,7 @@ class SolverSection(Section):
     """The central solve of FedECADO."""
 
     rho: float = Field(
-        16.0,
+        4.0,
         ge=1,
         allow_inf_nan=True,
         description="Over-relaxation bound ρ on short windows; inf removes it.",

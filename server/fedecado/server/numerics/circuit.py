@@ -40,7 +40,7 @@ class Circuit:
         with np.errstate(over="ignore"):  # caught below, with a message
             T = float(T_i.max() if options.horizon == "longest" else np.sqrt(np.mean(np.square(T_i))))
             T *= stretch
-            rho = _reach(T_i, w * h, options)
+            rho = _reach(T_i, w * h, options, max(1.0, stretch) * options.rho)
             # "own" is the time that the bounded trajectory really spans.
             span = np.minimum(T, rho * T_i) if options.window == "own" else np.full_like(T_i, T)
             G = 1.0 / span + w * h
@@ -54,12 +54,12 @@ class Circuit:
         return cls(T, T_i, G, L, C, rho)
 
 
-def _reach(times: Floats, curvature: Floats, options: Options) -> Floats:
+def _reach(times: Floats, curvature: Floats, options: Options, most: float) -> Floats:
     """rho_i: how far a trajectory may be drawn on as a straight line before it would have bent."""
     if options.reach == "fixed":
-        return np.full_like(times, options.rho)
+        return np.full_like(times, most)
     with np.errstate(divide="ignore", over="ignore"):  # no curvature, no bound
-        return np.clip(STRAIGHT / (curvature * times), min(CAUTIOUS, options.rho), options.rho)
+        return np.clip(STRAIGHT / (curvature * times), min(CAUTIOUS, most), most)
 
 
 def _validate(times: Floats, curvatures: Floats, weights: Floats, enrolled: int) -> None:

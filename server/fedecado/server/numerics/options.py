@@ -25,8 +25,9 @@ h_i is the mean curvature, and the directions that matter for stability are tens
 class Options:
     """Knobs of the central solve; the defaults are the ones to start from."""
 
-    rho: float = 16.0
-    """Trajectories are extrapolated to at most `rho` times their own length; infinity never bounds."""
+    rho: float = 4.0
+    """Trajectories are extrapolated to at most `rho` times their own length, and as much further as the
+    horizon is stretched; infinity never bounds."""
     reach: Reach = "curvature"
     """Whether a client's curvature bounds that further, to a tenth of its time constant 1 / (w_i h_i)."""
     horizon: Horizon = "adaptive"
