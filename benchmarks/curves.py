@@ -1,4 +1,4 @@
-"""`python -m benchmarks.curves FOLDER PICTURE`: accuracy against rounds of a comparison, over its seeds."""
+"""`python -m benchmarks.curves PICTURE FOLDER ...`: accuracy against rounds of comparisons, over all seeds."""
 
 import sys
 from pathlib import Path
@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 Key = tuple[str, str]
 
 
-def curves(folder: Path) -> dict[Key, dict[int, list[float]]]:
+def curves(folders: list[Path]) -> dict[Key, dict[int, list[float]]]:
     """(setting, algorithm) -> round -> accuracy of every seed."""
     found: dict[Key, dict[int, list[float]]] = {}
-    for row in pq.read_table(folder / "results.parquet").to_pylist():
+    for row in (row for folder in folders for row in pq.read_table(folder / "results.parquet").to_pylist()):
         if row["metric.accuracy"] is not None:
             rounds = found.setdefault((row["setting"], row["algorithm"]), {})
             rounds.setdefault(row["round"], []).append(row["metric.accuracy"])
@@ -41,4 +41,4 @@ def draw(found: dict[Key, dict[int, list[float]]], picture: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw(curves(Path(sys.argv[1])), Path(sys.argv[2]))
+    draw(curves([Path(folder) for folder in sys.argv[2:]]), Path(sys.argv[1]))
