@@ -1,6 +1,5 @@
 """The basis of long vectors: its Gram matrix, its combinations, and what a failed row leaves behind."""
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -85,6 +84,16 @@ def test_combinations_and_norms_are_those_of_the_rows(seed: int, size: int, clie
     np.testing.assert_allclose(basis.rms(weights), rms, rtol=1e-6, atol=1e-7 * scale.max())
 
 
+@pytest.mark.parametrize("size", [5, STRIPE + 5])
+def test_a_single_row_is_weighted_like_several(size: int) -> None:
+    start, end, onto = np.random.default_rng(0).standard_normal((3, size)).astype(np.float32)
+    basis = Basis(size, np.float32, capacity=1)
+    basis.append(end, start)
+    expected = np.float32(0.3) * (end - start)
+    np.testing.assert_array_equal(basis.combine(np.array([0.3])), expected)
+    np.testing.assert_array_equal(basis.combine(np.array([0.3]), onto), expected + onto)
+
+
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stripes are the same and their sums are taken in order, so every bit is."""
 
@@ -97,10 +106,9 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.Monk
 
     found = []
     monkeypatch.setattr(columns, "STRIPE", BLOCK)
-    for threads in (1, 3):
-        with ThreadPoolExecutor(threads) as pool:
-            monkeypatch.setattr(columns, "_pool", lambda pool=pool: pool)
-            found.append(everything())
+    for threads in (1, 4):
+        monkeypatch.setattr(columns, "_threads", lambda threads=threads: threads)
+        found.append(everything())
     assert found[0] == found[1]
 
 

@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedecado.server.numerics import columns
 from fedecado.server.numerics.columns import STRIPE, blocks, over_columns
 
 
@@ -30,6 +33,32 @@ def test_an_error_in_a_stripe_reaches_the_caller() -> None:
 
     with pytest.raises(ValueError, match="no"):
         over_columns(3 * STRIPE, work)
+
+
+def test_an_error_in_a_helper_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_threads", lambda: 2)
+    caller, failed = threading.get_ident(), threading.Event()
+
+    def work(stripe: slice) -> None:
+        if threading.get_ident() != caller:
+            failed.set()
+            raise IndexError("no")
+        assert failed.wait(60)
+
+    with pytest.raises(IndexError, match="no"):
+        over_columns(3 * STRIPE, work)
+
+
+def test_helpers_that_never_come_to_it_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_threads", lambda: 2)
+    go = threading.Event()
+    with ThreadPoolExecutor(1) as busy:
+        busy.submit(go.wait, 60)
+        monkeypatch.setattr(columns, "_pool", lambda: busy)
+        try:
+            assert over_columns(3 * STRIPE, lambda stripe: stripe.start) == [0, STRIPE, 2 * STRIPE]
+        finally:
+            go.set()
 
 
 @pytest.mark.parametrize("size", [10, 3 * STRIPE])

@@ -20,7 +20,7 @@ from fedecado.common.errors import LayoutError, NonFiniteError
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import sample
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import BLOCK, blocks, fast_width, over_columns
+from fedecado.server.numerics.columns import LONG_BLOCK, blocks, fast_width, over_columns
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.workspace import Workspace
 
@@ -137,7 +137,11 @@ class Basis:
 
         def work(stripe: slice) -> None:
             for columns in blocks(stripe):
-                out = np.matmul(weights, rows[:, columns], out=result[columns])
+                out = result[columns]
+                if len(rows) == 1:  # which matmul does not hand to BLAS: its own loop takes ten times as long
+                    np.multiply(weights[0], rows[0, columns], out=out)
+                else:
+                    np.matmul(weights, rows[:, columns], out=out)
                 if onto is not None:
                     out += onto[columns]
 
@@ -259,7 +263,7 @@ class Basis:
 
         def work(stripe: slice) -> list[float]:
             squares = [0.0] * len(fills)
-            for columns in blocks(stripe):
+            for columns in blocks(stripe, LONG_BLOCK):
                 for i, fill in enumerate(fills):
                     row = store[first + i, columns]
                     fill(columns, row)
@@ -289,9 +293,10 @@ class Basis:
 def _widths(results: int, rows: int) -> tuple[int, int]:
     """Columns of a block that is written on to all results, and of the products it is made of.
 
-    The first is as wide as stays in cache, since calls on few columns cost more than their work.
+    The first is as wide as stays in cache: calls on few columns cost more than their work, and memory is read
+    faster in long runs.
     """
-    widest = min(BLOCK, max(4096, 10 * BLOCK // results))
+    widest = min(LONG_BLOCK, max(4096, 10 * LONG_BLOCK // results))
     return widest, min(fast_width(results * rows), widest) or widest
 
 

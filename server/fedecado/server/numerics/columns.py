@@ -1,4 +1,4 @@
-"""Passes over long vectors: by column blocks that stay in cache, shared among a few threads.
+"""Passes over long vectors: by column blocks that stay in cache, shared with a few threads.
 
 A pass is cut into stripes, and stripes into blocks, whose sizes do not depend on the machine; partial
 results come back in stripe order. So sums have the same bits on one core and on many.
@@ -8,8 +8,9 @@ blocks of this size costs more than it saves, and a hundredfold when other proce
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import TypeVar
 
@@ -20,6 +21,8 @@ R = TypeVar("R")
 
 BLOCK = 32_768
 """Columns handled at a time: long enough to hide the cost of a call, short enough to stay in cache."""
+LONG_BLOCK = 2 * BLOCK
+"""The same where a pass reads and writes vectors one by one: memory is faster in longer runs."""
 STRIPE = 8 * BLOCK
 """Columns of one unit of work; short enough that threads finish together."""
 MAX_THREADS = 4
@@ -27,22 +30,38 @@ MAX_THREADS = 4
 
 
 def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
-    """`work` on each stripe of `size` columns; results in stripe order.
+    """`work` on each stripe of `size` columns, in this thread and in helpers; results in stripe order.
 
     Overflow gives infinity without a warning: callers judge the results.
     """
-
     hold_blas()
     if size <= STRIPE:
         with np.errstate(over="ignore", invalid="ignore"):
             return [work(slice(0, size))] if size else []
 
-    def quietly(stripe: slice) -> R:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return work(stripe)
+    left = deque(range(0, size, STRIPE))
+    results: dict[int, R] = {}
 
-    stripes = [slice(at, min(at + STRIPE, size)) for at in range(0, size, STRIPE)]
-    return [*_pool().map(quietly, stripes)]
+    def share() -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            while True:
+                try:
+                    at = left.popleft()
+                except IndexError:
+                    return
+                results[at] = work(slice(at, min(at + STRIPE, size)))
+
+    helpers = [_pool().submit(share) for _ in range(min(_threads(), len(left)) - 1)]
+    try:
+        share()
+    finally:
+        left.clear()
+        # One that has had no core until now is not waited for: where others compute, that takes long.
+        begun = [helper for helper in helpers if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()
+    return [results[at] for at in range(0, size, STRIPE)]
 
 
 def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:
@@ -65,10 +84,13 @@ def hold_blas() -> None:
     ThreadpoolController().limit(limits=1, user_api="blas")
 
 
+def _threads() -> int:
+    return min(MAX_THREADS, len(os.sched_getaffinity(0)))
+
+
 @cache
 def _pool() -> ThreadPoolExecutor:
-    threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
-    return ThreadPoolExecutor(threads, thread_name_prefix="columns")
+    return ThreadPoolExecutor(MAX_THREADS - 1, thread_name_prefix="columns")
 
 
 # A forked child has the executor but not its threads.
