@@ -1,4 +1,4 @@
-"""`python -m benchmarks.curves PICTURE FOLDER ...`: accuracy against rounds of comparisons, over all seeds."""
+"""`python -m benchmarks.curves PICTURE FOLDER ...`: accuracy against rounds, over the seeds of comparisons."""
 
 import sys
 from pathlib import Path
