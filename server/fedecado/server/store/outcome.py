@@ -14,7 +14,6 @@ from fedecado.server.store import states
 from fedecado.server.store.codec import encode_result, to_json
 from fedecado.server.store.replay import Closed
 
-
 LONG_BYTES: Final = 1 << 20
 """Models beyond this have a CRC-32 in the record of a round."""
 
