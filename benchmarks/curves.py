@@ -1,4 +1,4 @@
-"""`python -m benchmarks.curves PICTURE FOLDER ...`: accuracy against rounds, over the seeds of comparisons."""
+"""`python -m benchmarks.curves PICTURE FOLDER ...`: accuracy against rounds, over the seeds of each."""
 
 import sys
 from pathlib import Path

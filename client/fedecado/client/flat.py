@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from fedecado.common import spares
 from fedecado.common.errors import ConfigError, LayoutError, TaskError
 from fedecado.common.layout import DType, Entry, Layout, Vector
 
@@ -96,14 +97,16 @@ class FlatModel:
     def state(self) -> Vector:
         """A copy of parameters and buffers as one vector."""
         self._reattach_buffers()
-        vector: Vector = self._storage.to("cpu", copy=True).numpy()
+        room = spares.room(spares.trained, self.layout.nbytes, self.layout.dtype)
+        home = torch.empty(self.layout.size, dtype=self.dtype) if room is None else torch.from_numpy(room)
+        vector: Vector = home.copy_(self._storage).numpy()
         return vector
 
     def vector(self, values: Vector, what: str = "vector") -> Tensor:
-        """A new tensor, on the model's device, from a numpy vector of size d."""
+        """A numpy vector of size d on the model's device; not a copy where it is there already."""
         if values.shape != (self.d,):
             raise LayoutError(f"{what} has shape {values.shape}, but the model has {self.d} parameters")
-        return _as_tensor(values).to(self.device, self.dtype, copy=True)
+        return _as_tensor(values).to(self.device, self.dtype)
 
     def check(self) -> None:
         """Raise if parameters or gradients no longer lie in the flat vectors."""

@@ -5,6 +5,7 @@ from typing import final
 import numpy as np
 
 from fedecado.client.work import Measuring, Training, Work
+from fedecado.common import spares
 from fedecado.common.errors import ProtocolError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.wire import BulkChunk, Receiver
@@ -44,4 +45,7 @@ class Incoming:
         return None
 
     def _expect(self, nbytes: int) -> Receiver:
-        return Receiver(nbytes, self._layout.dtype, max_bytes=nbytes)
+        dtype = self._layout.dtype
+        room = spares.room(spares.received, nbytes, dtype, self._layout.nbytes)
+        # The squared length proves the numbers finite in less time than looking at each.
+        return Receiver(nbytes, dtype, max_bytes=nbytes, out=room, squared=True)

@@ -191,7 +191,7 @@ class _Descent:
         )
         self.etas: list[float] = []
         drift = assignment.drift
-        self._minus_b = None if drift is None else flat.vector(drift, "drift").neg_()
+        self._b = None if drift is None else flat.vector(drift, "drift")
         self._x_start = flat.values.clone() if assignment.pull else None
         self._velocity: Tensor | None = None
         self._steady = plan.steady and drift is not None
@@ -220,7 +220,7 @@ class _Descent:
         self._check_losses()
         self._flat.check()
         state = self._flat.state()
-        if not np.isfinite(state).all():
+        if not _is_finite(state):
             raise self.diverged(len(self.etas) - 1, "the model's state is not finite")
         return state
 
@@ -239,10 +239,10 @@ class _Descent:
         """Leave grad f(x) - b in the model's gradients; the loss comes back."""
         flat = self._flat
         # The backward pass adds to what is there, so starting from -b saves a vector operation.
-        if self._minus_b is None:
+        if self._b is None:
             flat.grads.zero_()
         else:
-            flat.grads.copy_(self._minus_b)
+            torch.neg(self._b, out=flat.grads)
         with self._autocast:
             loss = task.mean_loss(flat.model, batch)
         try:
@@ -281,8 +281,10 @@ class _Descent:
         if self._steady:
             norm = torch.linalg.vector_norm(g)
             if self._first_norm is None:
-                self._first_norm = norm
-            g.mul_((self._first_norm / norm.clamp_min(torch.finfo(norm.dtype).tiny)).clamp_(max=1.0))
+                self._first_norm = norm  # the bound itself, so there is nothing to scale
+            else:
+                tiny = torch.finfo(norm.dtype).tiny
+                g.mul_((self._first_norm / norm.clamp_min(tiny)).clamp_(max=1.0))
         if plan.weight_decay:
             g.add_(x, alpha=plan.weight_decay)
         if plan.momentum:
@@ -302,6 +304,13 @@ def _batches(task: Task, plan: Plan, device: torch.device, seed: int) -> Iterato
         else:
             for indices in torch.split(torch.randperm(task.samples, generator=generator), sizes):
                 yield task.batch(indices, device)
+
+
+def _is_finite(state: Vector) -> bool:
+    """One pass without temporaries: a squared length that is finite proves every number finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = float(np.dot(state, state))
+    return math.isfinite(square) or bool(np.isfinite(state).all())
 
 
 def _measure(task: Task, flat: FlatModel, plan: Plan) -> float | None:

@@ -10,6 +10,9 @@ from typing import Final, final
 import numpy as np
 import numpy.typing as npt
 
+from fedecado.common import allocator
+from fedecado.common.layout import DType, Vector
+
 ALIGNED: Final = 4096
 """Addresses and lengths are multiples of this, as a disk wants them that reads from memory directly."""
 MOST: Final = 1 << 30
@@ -62,3 +65,15 @@ def _aligned(size: int) -> Bytes:
 
 received = Spares()
 """For vectors that come in over the network."""
+trained = Spares()
+"""For copies of a model's state that are on their way out."""
+
+
+def room(spares: Spares, nbytes: int, dtype: DType, whole: int = 0) -> Vector | None:
+    """Memory for a long vector, none for a short one: the allocator keeps that itself.
+
+    A vector that is part of a `whole` takes that much, so that both can use what the other has left.
+    """
+    if nbytes <= allocator.KEPT:
+        return None
+    return spares.take(max(nbytes, whole))[:nbytes].view(dtype)

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedecado.client.flat import FlatModel
+from fedecado.common import allocator
 from fedecado.common.errors import ConfigError, LayoutError, TaskError
 
 CPU = torch.device("cpu")
@@ -159,6 +160,21 @@ def test_a_state_of_the_wrong_length_or_type_is_refused() -> None:
         flat.load(np.zeros(3, np.float64))
     with pytest.raises(LayoutError, match="drift"):
         flat.vector(np.zeros(4, np.float32), "drift")
+
+
+def test_the_states_of_a_long_model_are_copies_of_their_own() -> None:
+    model = nn.Linear(1 + (allocator.KEPT >> 2), 1, bias=False)
+    flat = FlatModel(model, CPU)
+    flat.values.fill_(1.0)
+    first = flat.state()
+    flat.values.fill_(2.0)
+    second = flat.state()
+    assert first[0] == first[-1] == 1.0
+    assert second[0] == second[-1] == 2.0
+    address = first.ctypes.data
+    del first
+    assert flat.state().ctypes.data == address  # its memory is used again once nobody has it
+    assert second[0] == 2.0
 
 
 def test_read_only_vectors_are_accepted() -> None:

@@ -24,6 +24,7 @@ from fedecado.server.store import (
     gc,
     history,
     listing,
+    outcome,
     recover,
     replay_run,
     schema,
@@ -190,6 +191,32 @@ def test_a_changed_outcome_is_found(tmp_path: Path) -> None:
     difference = replay_run(tmp_path).difference
     assert difference is not None
     assert (difference.event, difference.round, difference.quantity) == (number, 1, "time")
+
+
+def test_a_long_model_is_recorded_by_its_crc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcome, "LONG_BYTES", 0)
+    stopped(tmp_path, retention=KEPT)
+    assert replay_run(tmp_path).difference is None
+
+    def other(payload: dict[str, Any]) -> None:
+        recorded = payload["outcome"]["central"]
+        assert recorded.startswith("crc32:")
+        payload["outcome"]["central"] = f"crc32:{int(recorded[-8:], 16) ^ 1:08x}"
+
+    number = change_row(tmp_path, "Aggregated", other)
+    difference = replay_run(tmp_path).difference
+    assert difference is not None
+    assert (difference.event, difference.quantity) == (number, "digest of the new model")
+
+
+def test_a_record_with_the_sha256_of_long_models_is_understood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped(tmp_path, retention=KEPT)
+    monkeypatch.setattr(outcome, "LONG_BYTES", 0)
+    told = replay_run(tmp_path)
+    assert told.difference is None
+    assert told.computed > 5
 
 
 def test_a_changed_checkpoint_is_found(tmp_path: Path) -> None:

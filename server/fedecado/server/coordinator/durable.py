@@ -2,7 +2,9 @@
 
 Events are appended to the store as they are handled. Acknowledgements and assignments wait here until
 the commit that covers them; while one commit is under way others gather for the next, so the price of
-a flush is shared by all who wait (group commit). Without a store everything leaves at once.
+a flush is shared by all who wait (group commit). Acknowledgements of short updates wait a little for
+others: most rounds end within that time, so that all of theirs and the new tasks share one flush, and the
+tasks need not wait for one under way. Without a store everything leaves at once.
 """
 
 import asyncio
@@ -23,6 +25,8 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 5.0
 """Pause before a commit that failed, on a full disk say, is tried again."""
+PATIENCE_SECONDS: Final = 0.01
+"""How long what is not urgent waits for others to share a commit with."""
 CHECKPOINT_BYTES: Final = 1 << 30
 """A checkpoint is due after so many bytes of updates, too: a recovery replays no more than that."""
 
@@ -39,6 +43,8 @@ class Durable:
         self._sequence = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._committing = self._checkpointing = False
+        self._urgent = self._timed = False
+        """Whether something that waits shall wait no longer, and whether a timer will say so."""
         self._since, self._bytes = time.monotonic(), 0
 
     @property
@@ -76,18 +82,28 @@ class Durable:
         if self.store is not None:
             self._sequence = self.store.note(content)
 
-    def send(self, action: Callable[[], None]) -> None:
+    def send(self, action: Callable[[], None], *, urgent: bool = True) -> None:
         """Act once everything recorded so far is durable; actions keep their order."""
         if self.store is None or (not self._waiting and self.store.durable >= self._sequence):
             action()
         else:
             self._waiting.append((self._sequence, action))
+            self._urgent = self._urgent or urgent
 
     def flush(self) -> None:
-        """Start a commit if something waits for one."""
-        if self._waiting and not self._committing:
+        """Start a commit if something waits for one: now if it is urgent, soon if not."""
+        if self.store is None or not self._waiting or self._committing:
+            return
+        if self._urgent:
             self._committing = True
             self._beside.spawn(self._commit())
+        elif not self._timed:
+            self._timed = True
+            self._beside.after(PATIENCE_SECONDS, self._due)
+
+    def _due(self) -> None:
+        self._timed, self._urgent = False, bool(self._waiting)
+        self.flush()
 
     async def sync(self) -> None:
         """Wait until everything recorded so far is durable."""
@@ -122,15 +138,19 @@ class Durable:
 
     async def _commit(self) -> None:
         try:
-            while self._waiting and self.store is not None:
+            while self._urgent and self.store is not None:
+                self._urgent = False  # all that waits now is covered; later ones say so anew
                 durable = await self._beside.files(self.store.commit)
                 while self._waiting and self._waiting[0][0] <= durable:
                     self._waiting.popleft()[1]()
+                self._urgent = self._urgent and bool(self._waiting)
         except StoreError as error:
             log.error("cannot write the journal, so nothing is acknowledged: %s", error)
-            self._beside.after(RETRY_SECONDS, self.flush)
+            self._beside.after(RETRY_SECONDS, self._due)
+            return
         finally:
             self._committing = False
+        self.flush()  # for those who came meanwhile and were not in a hurry
 
     async def _write(self, store: Store, capture: Capture) -> None:
         began = time.perf_counter()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from fedecado.common import allocator, spares
+from fedecado.common import spares
 from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError, QuotaError
 from fedecado.common.formats import packed_bytes
 from fedecado.common.layout import DType, Layout, Vector
@@ -137,7 +137,10 @@ class Inbox:
             out: Vector | None = None
             if isinstance(header, pb.Update):  # a model to start from stays, and one is all there is of it
                 self._landing = self._land(layout.nbytes, layout.dtype)
-                out = _room(layout.nbytes, layout.dtype) if self._landing is None else self._landing.vector
+                if self._landing is None:
+                    out = spares.room(spares.received, layout.nbytes, layout.dtype)
+                else:
+                    out = self._landing.vector
             if compact is None:
                 self._receiver = Receiver(size, layout.dtype, max_bytes=size, out=out, squared=True)
             elif (start := self._start(header)) is not None:
@@ -179,11 +182,6 @@ class Inbox:
             except FedecadoError as damaged:
                 error = damaged
         return Unwanted(header) if error is None else Spoiled(header, error)
-
-
-def _room(nbytes: int, dtype: DType) -> Vector | None:
-    """Memory for a long vector; the allocator keeps that of short ones."""
-    return spares.received.take(nbytes)[:nbytes].view(dtype) if nbytes > allocator.KEPT else None
 
 
 def result_of(header: pb.Update, received: Received, curvature: float) -> Result:

@@ -479,7 +479,9 @@ class Run:
         self.observer.updated("accepted")
         self.traces.answered(task, "accepted")
         member.accepted, member.last_round, member.progress = member.accepted + 1, self.engine.round, None
-        self.durable.send(lambda: acknowledge(member, task, pb.Acknowledge.OUTCOME_ACCEPTED))
+        self.durable.send(
+            lambda: acknowledge(member, task, pb.Acknowledge.OUTCOME_ACCEPTED), urgent=not self._light(1)
+        )
         if self.federation.eager and self.engine.open and not self._light(len(self.engine.ready)):
             self._absorbing = True
             self.beside.spawn(self.beside.numerics(self.federation.absorb, tuple(self.engine.ready)))

@@ -168,7 +168,8 @@ class _Rerun:
         self.told.computed += 1
         made = outcome_of(driver.federation, closed, clients)
         if made is not None and "outcome" in beside:
-            yield from spot.outcomes(beside["outcome"], made.dump())
+            recorded = beside["outcome"]
+            yield from spot.outcomes(recorded, made.dump(recorded.get("central")))
         yield from spot.values("what the engine was told", event, now)
 
     def _handled(
