@@ -27,9 +27,14 @@ def test_agreement_is_the_cosine_between_the_mean_displacement_and_the_way_the_c
     moves = np.random.default_rng(0).standard_normal((4, 3))
     mean = moves.mean(0)
     expected = -(mean @ F) / np.linalg.norm(mean) / np.linalg.norm(F)
-    assert agreement(basis(*moves)) == pytest.approx(expected, rel=1e-12)
-    assert agreement(basis(-F)) == pytest.approx(1.0)
-    assert agreement(basis(1e6 * F, 1e-6 * F)) == pytest.approx(-1.0), "lengths do not count"
+    assert agreement(basis(*moves), [None] * 4) == pytest.approx(expected, rel=1e-12)
+    assert agreement(basis(-F), [None]) == pytest.approx(1.0)
+    assert agreement(basis(1e6 * F, 1e-6 * F), [None] * 2) == pytest.approx(-1.0), "lengths do not count"
+
+
+def test_who_started_before_the_last_step_cannot_answer_it() -> None:
+    assert agreement(basis(-F, F, F), [None, 3, 4]) == pytest.approx(1.0)
+    assert agreement(basis(-F, F), [3, 3]) is None
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ def test_agreement_is_the_cosine_between_the_mean_displacement_and_the_way_the_c
     ids=["no clients", "no displacement", "none on average", "no flows", "no sum of flows"],
 )
 def test_without_a_direction_nothing_is_said_and_the_stretch_stays(nothing: Basis) -> None:
-    assert agreement(nothing) is None
+    assert agreement(nothing, [None] * len(nothing.move_slots)) is None
     assert adapted(1.7, None) == 1.7
 
 

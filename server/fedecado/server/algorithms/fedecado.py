@@ -77,7 +77,7 @@ class FedEcado(Plain):
         hits, misses = cache.hits, cache.misses
         if basis.total_slot is None:  # who is active, and so the sum of their flows, is known only now
             basis.set_total(_sum_of_flows(state, gathered))
-        agreed = agreement(basis) if self.options.horizon == "adaptive" else None
+        agreed = agreement(basis, gathered.versions) if self.options.horizon == "adaptive" else None
         stretch = adapted(state.stretch, agreed)
         circuit = Circuit.build(
             gathered.times(), gathered.curvatures(), gathered.weights(), enrolled, self.options, stretch

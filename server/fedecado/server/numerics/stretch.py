@@ -1,8 +1,8 @@
 """How far the round's common time is stretched beyond the clients' windows.
 
-The centre's last step went along -F: what the flows sum to is what moves it. The next clients start where
-it ended, so the angle between their mean displacement d and -F tells whether that step was too short or too
-long,
+The centre's last step went along -F: what the flows sum to is what moves it. Clients that start where it
+ended answer it: the angle between their mean displacement d and -F tells whether that step was too short or
+too long,
 
     agreement = cos(d, -F),
 
@@ -16,6 +16,7 @@ lengthens the next by an eighth at most.
 """
 
 import math
+from collections.abc import Sequence
 
 from fedecado.server.numerics.basis import Basis
 
@@ -27,13 +28,18 @@ back, which a noisy sample of them asks for.
 LEAST, MOST = 0.25, 16.0
 
 
-def agreement(basis: Basis) -> float | None:
-    """Cosine of the angle between the clients' mean displacement and -F; none if either has no direction."""
+def agreement(basis: Basis, versions: Sequence[int | None]) -> float | None:
+    """Cosine of the angle between the clients' mean displacement and -F; none if either has no direction.
+
+    `versions` names the older versions that clients started from. Those do not know of the last step, so
+    they cannot answer it: counting them, the stretch of a stream of late updates grew without end.
+    """
     gram, F = basis.gram, basis.total_slot
-    if gram is None or F is None or not basis.move_slots:
+    slots = [slot for slot, older in zip(basis.move_slots, versions, strict=True) if older is None]
+    if gram is None or F is None or not slots:
         return None
-    moves = gram[basis.move_slots].mean(0)
-    size = math.sqrt(max(0.0, float(moves[basis.move_slots].mean()))) * math.sqrt(max(0.0, float(gram[F, F])))
+    moves = gram[slots].mean(0)
+    size = math.sqrt(max(0.0, float(moves[slots].mean()))) * math.sqrt(max(0.0, float(gram[F, F])))
     return min(1.0, max(-1.0, -float(moves[F]) / size)) if 0 < size < math.inf else None
 
 
