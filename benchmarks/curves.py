@@ -24,6 +24,8 @@ def curves(folders: list[Path]) -> dict[Key, dict[int, list[float]]]:
 def draw(found: dict[Key, dict[int, list[float]]], picture: Path) -> None:
     mpl.rcParams["svg.hashsalt"] = "fedecado"  # the same picture has the same bytes
     settings = list(dict.fromkeys(setting for setting, _ in found))
+    colours = {name: f"C{i}" for i, name in enumerate(dict.fromkeys(name for _, name in found))}
+    lines = {}
     figure = Figure(figsize=(4 * len(settings), 3.4), layout="constrained")
     panels = figure.subplots(1, len(settings), squeeze=False)[0]
     for panel, setting in zip(panels, settings, strict=True):
@@ -32,11 +34,12 @@ def draw(found: dict[Key, dict[int, list[float]]], picture: Path) -> None:
                 continue
             x = sorted(rounds)
             low, middle, high = ([f(rounds[r]) for r in x] for f in (np.min, np.mean, np.max))
-            (line,) = panel.plot(x, middle, label=algorithm, linewidth=2 if algorithm == "fedecado" else 1)
-            panel.fill_between(x, low, high, color=line.get_color(), alpha=0.1, linewidth=0)
+            width, colour = 2 if algorithm == "fedecado" else 1, colours[algorithm]
+            (lines[algorithm],) = panel.plot(x, middle, color=colour, linewidth=width)
+            panel.fill_between(x, low, high, color=colour, alpha=0.1, linewidth=0)
         panel.set(title=setting, xlabel="round", ylabel="accuracy")
         panel.grid(alpha=0.3)
-    panels[0].legend(fontsize="small")
+    figure.legend(list(lines.values()), list(lines), loc="outside lower center", ncols=8, fontsize="small")
     figure.savefig(picture, metadata={"Date": None, "Title": "Accuracy against rounds"})
 
 
