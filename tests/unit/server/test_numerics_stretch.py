@@ -10,6 +10,7 @@ from fedecado.server.algorithms import MemoryVectors, Options, Update
 from fedecado.server.algorithms.fedecado import FedEcado, FedEcadoState
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.stretch import FASTER, LEAST, MOST, SLOWER, adapted, agreement
+from fedecado.server.store import states
 
 F = np.array([1.0, -2.0, 0.5])
 
@@ -95,3 +96,14 @@ def test_other_horizons_are_not_stretched() -> None:
         assert aggregated.report.time == pytest.approx(0.1)
         state = aggregated.finish()
     assert state.stretch == 1.0
+
+
+def test_the_stretch_is_stored_with_the_state() -> None:
+    state = FedEcadoState(np.ones(3), MemoryVectors(), F, level=2, stretch=1.75, version=4, time=0.5)
+    scalars, vectors = states.dump(state)
+    again = states.load(scalars, vectors, state.central, state.flows)
+    assert isinstance(again, FedEcadoState)
+    assert (again.stretch, again.level, again.version, again.time) == (1.75, 2, 4, 0.5)
+    del scalars["stretch"]
+    before = states.load(scalars, vectors, state.central, state.flows)
+    assert isinstance(before, FedEcadoState) and before.stretch == 1.0, "of a run from before there was one"
