@@ -1,6 +1,7 @@
 """The stretch of the horizon: longer while clients go along with the centre, shorter when they turn back."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +89,7 @@ def test_a_flat_loss_is_gone_down_in_longer_steps_and_a_steep_one_is_not_oversho
 
 def test_other_horizons_are_not_stretched() -> None:
     algorithm = FedEcado(Options(horizon="rms"))
-    state = algorithm.init(np.zeros(3), MemoryVectors())
+    state = replace(algorithm.init(np.zeros(3), MemoryVectors()), stretch=3.0)  # begun with another horizon
     for end in (-F, -2 * F):
         gathered = algorithm.gather(state)
         gathered.add(Update("a", state.version, state.central, end, 0.1))

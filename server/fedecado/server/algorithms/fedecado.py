@@ -77,8 +77,10 @@ class FedEcado(Plain):
         hits, misses = cache.hits, cache.misses
         if basis.total_slot is None:  # who is active, and so the sum of their flows, is known only now
             basis.set_total(_sum_of_flows(state, gathered))
-        agreed = agreement(basis, gathered.versions) if self.options.horizon == "adaptive" else None
-        stretch = adapted(state.stretch, agreed)
+        agreed, stretch = None, 1.0  # also where a stored run went on with another horizon
+        if self.options.horizon == "adaptive":
+            agreed = agreement(basis, gathered.versions)
+            stretch = adapted(state.stretch, agreed)
         circuit = Circuit.build(
             gathered.times(), gathered.curvatures(), gathered.weights(), enrolled, self.options, stretch
         )
