@@ -17,6 +17,7 @@ Examples:
   fedecado compare --algorithms fedecado,fedavg --rounds 30 --rates 0.01,0.1 --epochs 1,10 --seeds 3
   fedecado compare noniid --size small --data DATA --folder runs/noniid
   fedecado compare noniid --size small --data DATA --folder runs/noniid --tune
+  fedecado compare noniid --size small --data DATA --settings cifar10 --seeds 1
   fedecado compare my_experiment.toml --jobs 8
 """
 
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument_group("comparison").add_argument
     add("--algorithms", metavar="NAME,NAME", help="compare these (default: those of the experiment)")
+    add("--settings", metavar="NAME,NAME", help="in these of its settings (default: all of them)")
     add("--seeds", metavar="N", help="number of seeds, or a list such as 3,4")
     add("--size", metavar="SIZE", help="size of the experiment, such as small (default: the full one)")
     add("--data", metavar="DIR", help="folder of the data set")
@@ -67,11 +69,10 @@ def run(loaded: Loaded[SimulateSettings], args: argparse.Namespace) -> int:
     given = _given(loaded)
     if args.data is not None:
         given["task.arguments.data"] = args.data
-    chosen = None if args.algorithms is None else [part.strip() for part in args.algorithms.split(",")]
     if args.jobs is not None and args.jobs < 1:
         raise ConfigError(f"--jobs is {args.jobs}; it must be 1 or more")
     request = Request(
-        experiment=experiment.only(chosen, _seeds(args.seeds)),
+        experiment=experiment.only(_names(args.algorithms), _seeds(args.seeds), _names(args.settings)),
         given=given,
         folder=args.folder or Path("runs") / f"compare-{name}",
         jobs=args.jobs or os.cpu_count() or 1,
@@ -113,6 +114,10 @@ def _given(loaded: Loaded[SimulateSettings]) -> dict[str, Any]:
         if not isinstance(value, dict):
             found[name] = value
     return found
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",")]
 
 
 def _seeds(text: str | None) -> tuple[int, ...] | None:

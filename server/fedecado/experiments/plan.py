@@ -86,14 +86,24 @@ class Experiment:
             grids={key: _points(flat(table), name) for key, table in whole.get("tune", {}).items()},
         )
 
-    def only(self, algorithms: list[str] | None, seeds: tuple[int, ...] | None) -> Self:
-        """The same with some of the algorithms, or others by their own names, and other seeds."""
+    def only(
+        self,
+        algorithms: list[str] | None,
+        seeds: tuple[int, ...] | None,
+        settings: list[str] | None = None,
+    ) -> Self:
+        """The same with some algorithms, or others by their own names, other seeds, some of the settings."""
         chosen = self.algorithms
         if algorithms is not None:
             chosen = {name: self.algorithms.get(name) or _algorithm(name, {}) for name in algorithms}
         if not chosen:
             raise ConfigError("nothing to compare; name some with --algorithms fedecado,fedavg")
-        return replace(self, algorithms=chosen, seeds=self.seeds if seeds is None else seeds)
+        for name in settings or ():
+            if name not in self.settings:
+                has = ", ".join(self.settings)
+                raise ConfigError(f"there is no setting {name!r} in this experiment; it has: {has}")
+        places = self.settings if settings is None else {name: self.settings[name] for name in settings}
+        return replace(self, algorithms=chosen, seeds=self.seeds if seeds is None else seeds, settings=places)
 
     def cells(self, given: Values) -> Iterator[Cell]:
         """Every run, seed by seed, so that what is done early is a fair sample of all."""

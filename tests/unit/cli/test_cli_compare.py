@@ -143,11 +143,18 @@ def test_unequal_budgets_are_refused(capsys: pytest.CaptureFixture[str], tmp_pat
         (["compare", "noniid", "--jobs", "0"], "--jobs"),
         (["compare", "noniid", "--size", "small", "--quiet", "--jobs", "1"], "data=FOLDER"),
         (["compare", "--algorithms", "fedevg"], "fedavg"),
+        (["compare", "noniid", "--size", "small", "--settings", "cifar"], "it has: cifar10, fashion-mnist"),
     ],
 )
 def test_mistakes_are_explained(capsys: pytest.CaptureFixture[str], flags: list[str], words: str) -> None:
     assert main(flags) != 0
     assert words in capsys.readouterr().err
+
+
+def test_some_of_the_settings_can_be_chosen(tmp_path: Path) -> None:
+    (tmp_path / "q.toml").write_text(QUADRATICS + "[settings.few]\n[settings.all]\nrounds.active = 6\n")
+    assert compare("--quiet", "--settings", "all") == 0
+    assert {row["setting"] for row in results()["rows"]} == {"all"}
 
 
 def test_several_runs_at_a_time_give_the_same_results() -> None:
