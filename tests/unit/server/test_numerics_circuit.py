@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from fedecado.common.errors import ConfigError, NonFiniteError, NoUpdatesError, NumericsError, WindowError
-from fedecado.server.numerics.circuit import Circuit
+from fedecado.server.numerics.circuit import FOLLOW, Circuit
 from fedecado.server.numerics.options import Options
 
 GOOD: dict[str, Any] = {
@@ -54,6 +54,23 @@ def test_the_horizon_is_the_rms_of_the_windows_or_the_longest() -> None:
     assert build(Options(horizon="longest")).T == 0.4
     np.testing.assert_allclose(build(stretch=2.5).T, 2.5 * build().T, rtol=1e-15)
     assert pytest.approx(0.3, rel=1e-15) == build(times=[0.3, 0.3, 0.3]).T
+
+
+def test_a_horizon_that_adapts_follows_the_windows_of_a_round_a_fifth_of_the_way() -> None:
+    first = build(times=[0.3, 0.3, 0.3])
+    long = build(times=[0.3, 0.3, 96.0], stretch=2.0, window=first.window)
+    rms = math.sqrt((0.3**2 + 0.3**2 + 96.0**2) / 3)
+    assert (
+        long.window == pytest.approx(0.3 * (rms / 0.3) ** FOLLOW) and pytest.approx(2 * long.window) == long.T
+    )
+    window = first.window
+    for _ in range(40):
+        window = build(times=[0.03, 0.03, 0.03], window=window).window
+    assert window == pytest.approx(0.03, rel=1e-3), "a fleet that lowers its rates is followed"
+    others: tuple[tuple[Literal["rms", "longest"], float], ...] = (("rms", rms), ("longest", 96.0))
+    for horizon, now in others:
+        fixed = build(Options(horizon=horizon), times=[0.3, 0.3, 96.0], window=first.window)
+        assert (fixed.T, fixed.window) == pytest.approx((now, now)), "others take each round as it is"
 
 
 def test_inductance_follows_critical_damping_unless_given() -> None:

@@ -99,12 +99,16 @@ def test_other_horizons_are_not_stretched() -> None:
     assert state.stretch == 1.0
 
 
-def test_the_stretch_is_stored_with_the_state() -> None:
-    state = FedEcadoState(np.ones(3), MemoryVectors(), F, level=2, stretch=1.75, version=4, time=0.5)
+def test_stretch_and_window_are_stored_with_the_state() -> None:
+    state = FedEcadoState(
+        np.ones(3), MemoryVectors(), F, level=2, stretch=1.75, window=0.3, version=4, time=0.5
+    )
     scalars, vectors = states.dump(state)
     again = states.load(scalars, vectors, state.central, state.flows)
     assert isinstance(again, FedEcadoState)
-    assert (again.stretch, again.level, again.version, again.time) == (1.75, 2, 4, 0.5)
-    del scalars["stretch"]
+    assert (again.stretch, again.window, again.level, again.version, again.time) == (1.75, 0.3, 2, 4, 0.5)
+    del scalars["stretch"], scalars["window"]
     before = states.load(scalars, vectors, state.central, state.flows)
-    assert isinstance(before, FedEcadoState) and before.stretch == 1.0, "of a run from before there was one"
+    assert isinstance(before, FedEcadoState) and (before.stretch, before.window) == (1.0, 0.0), (
+        "of a run from before there were these"
+    )

@@ -25,13 +25,14 @@ from fedecado.server.numerics.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class FedEcadoState:
-    """Central state, all flows and their sum F (float64), simulated time, step level m, stretch of T."""
+    """Central state, all flows and their sum F (float64), simulated time, step level m, parts of T."""
 
     central: Vector
     flows: ClientVectors
     F: Floats
     level: int = 0
     stretch: float = 1.0
+    window: float = 0.0
     version: int = 0
     time: float = 0.0
 
@@ -82,7 +83,13 @@ class FedEcado(Plain):
             agreed = agreement(basis, gathered.versions)
             stretch = adapted(state.stretch, agreed)
         circuit = Circuit.build(
-            gathered.times(), gathered.curvatures(), gathered.weights(), enrolled, self.options, stretch
+            gathered.times(),
+            gathered.curvatures(),
+            gathered.weights(),
+            enrolled,
+            self.options,
+            stretch=stretch,
+            window=state.window,
         )
         solution = self._solver.solve(basis, gathered.versions, circuit, state.level)
         solution.require_room(gathered.flow_squares())
@@ -125,6 +132,7 @@ class FedEcado(Plain):
                 F=F,
                 level=steps.level,
                 stretch=stretch,
+                window=circuit.window,
                 version=state.version + 1,
                 time=state.time + circuit.T,
             )

@@ -9,10 +9,11 @@ too long,
 as in an exact line search, where the slope along the last step vanishes at its end. While clients go on in
 the same direction the horizon grows; when they turn back it shrinks, three times as fast:
 
-    stretch <- stretch exp(gain agreement),    T = stretch sqrt(mean T_i^2)
+    stretch <- stretch exp(gain agreement),    T = stretch window
 
 Only an angle counts, so nothing depends on the scale of the model, and one round, whoever takes part in it,
-lengthens the next by an eighth at most.
+lengthens the next by an eighth at most. `window` is how long the clients' windows have been of late, see
+`circuit`.
 """
 
 import math
