@@ -130,7 +130,7 @@ class _Solve:
             "step_level": gauge("solver_step_level", "m: the next step is T / 2^m."),
             "truncation_error": gauge("solver_truncation_error", "Largest error of an accepted step."),
             "distrusted": gauge("round_distrusted", "Clients of the latest round who were not believed."),
-            "stretch": gauge("round_stretch_ratio", "T over the root mean square of the windows."),
+            "stretch": gauge("round_stretch_ratio", "T over the clients' windows of late."),
             "central_change": gauge("central_change", "RMS of what the latest round moved x_c by."),
         }
         self._window = gauge("round_window_time", "T: the common time of the latest round.")
