@@ -13,7 +13,7 @@ from fedecado.common.target import Target
 from fedecado.experiments.cells import Outcome
 from fedecado.experiments.labels import Distribution, bars
 from fedecado.experiments.statistics import AXES, LAST, LOWER_IS_BETTER, curve
-from fedecado.experiments.summary import Row, cells_of, unlike
+from fedecado.experiments.summary import Row, cells_of, headings, unlike
 from fedecado.experiments.tuning import Choice
 from fedecado.simulator.drawing import pyplot, tidy
 
@@ -66,7 +66,9 @@ def _about(found: Comparison) -> str:
         f"<p>{len(found.outcomes)} runs with seeds {', '.join(map(str, seeds))}; {hours:.2f} hours in all. "
         "Within a setting and seed all algorithms have the same partition, initial model and arrivals. "
         f"A score is the mean of the last {LAST} evaluations; p is of a paired t-test over the seeds against "
-        "the best, not corrected for the number of tests. Plots show the mean and one standard deviation.</p>"
+        "the best, not corrected for the number of tests. Matched after: rounds until the first algorithm "
+        "scores what this one ended with, the median over seeds. Plots show the mean and one standard "
+        "deviation.</p>"
     )
 
 
@@ -76,9 +78,7 @@ def _table(rows: Sequence[Row], found: Comparison) -> str:
         if found.target is None
         else f"rounds to {found.target.metric} {found.target.value:g}"
     )
-    head = "".join(
-        f"<th>{html.escape(name)}" for name in ("", found.metric, "spread", "against the best", target)
-    )
+    head = "<th>" + "".join(f"<th>{html.escape(name)}" for name in headings(rows, found.metric, target))
     body = ""
     for row in rows:
         name, mean, *rest = cells_of(row, bold="{}")

@@ -63,7 +63,27 @@ def reached(outcome: Outcome, target: Target) -> RoundRecord | None:
 
 def rounds_to_target(outcomes: Sequence[Outcome], target: Target) -> float | None:
     """The median over seeds; a seed that never gets there counts as infinitely many."""
-    found = [reached(outcome, target) for outcome in outcomes]
+    return _median_round([reached(outcome, target) for outcome in outcomes])
+
+
+def rounds_to_match(outcomes: Sequence[Outcome], others: Sequence[Outcome], metric: str) -> float | None:
+    """Rounds after which a run first scores what another ends with on the same seed; the median over seeds.
+
+    Unlike a fixed target it is neither met at once nor out of reach, whatever the setting.
+    """
+    ends = {other.cell.seed: final(other, metric) for other in others}
+    rising = metric not in LOWER_IS_BETTER
+    return _median_round(
+        [
+            reached(outcome, Target(metric, ends[outcome.cell.seed], rising))
+            for outcome in outcomes
+            if math.isfinite(ends.get(outcome.cell.seed, math.nan))
+        ]
+    )
+
+
+def _median_round(found: Sequence[RoundRecord | None]) -> float | None:
+    """None counts as infinitely many."""
     middle = float(np.median([math.inf if r is None else r.round for r in found])) if found else math.inf
     return middle if math.isfinite(middle) else None
 

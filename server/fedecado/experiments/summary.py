@@ -11,7 +11,14 @@ import numpy as np
 from fedecado.common.errors import ConfigError
 from fedecado.common.target import Target
 from fedecado.experiments.cells import Outcome
-from fedecado.experiments.statistics import LOWER_IS_BETTER, Paired, final, paired, rounds_to_target
+from fedecado.experiments.statistics import (
+    LOWER_IS_BETTER,
+    Paired,
+    final,
+    paired,
+    rounds_to_match,
+    rounds_to_target,
+)
 
 SURE = 0.05
 """A difference is called one from here on; p-values are of single tests, not corrected for their number."""
@@ -30,6 +37,10 @@ class Row:
     best: bool
     against_best: Paired | None
     """Its distance from the best one; None for the best itself."""
+    leader: str
+    """The first algorithm of the experiment."""
+    matched_after: float | None
+    """Rounds after which the leader scores what this one ends with."""
 
     @property
     def mean(self) -> float:
@@ -49,6 +60,7 @@ def summarise(outcomes: Sequence[Outcome], metric: str, target: Target | None) -
     for setting, by_algorithm in groups.items():
         finals = {name: [final(o, metric) for o in own] for name, own in by_algorithm.items()}
         best = _best(finals, lower=metric in LOWER_IS_BETTER)
+        leader = next(iter(by_algorithm))
         for name, own in by_algorithm.items():
             rows.append(
                 Row(
@@ -59,6 +71,8 @@ def summarise(outcomes: Sequence[Outcome], metric: str, target: Target | None) -
                     seconds=sum(outcome.seconds for outcome in own),
                     best=name == best,
                     against_best=None if best is None or name == best else paired(finals[name], finals[best]),
+                    leader=leader,
+                    matched_after=rounds_to_match(by_algorithm[leader], own, metric),
                 )
             )
     return rows
@@ -81,29 +95,37 @@ def markdown(rows: Sequence[Row], metric: str, target: Target | None) -> str:
     """A table per setting; the best is bold, with * those that a paired test cannot tell from it."""
     parts = []
     for setting in dict.fromkeys(row.setting for row in rows):
-        to_target = f"rounds to {target.value:g}" if target is not None else "rounds to target"
-        lines = [
-            f"| {setting} | {metric} | spread | against the best | {to_target} |",
-            "|---|---|---|---|---|",
+        own = [row for row in rows if row.setting == setting]
+        head = [
+            setting,
+            *headings(own, metric, "rounds to target" if target is None else f"rounds to {target.value:g}"),
         ]
-        lines += [
-            "| " + " | ".join(cells_of(row, bold="**{}**")) + " |" for row in rows if row.setting == setting
-        ]
+        lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        lines += ["| " + " | ".join(cells_of(row, bold="**{}**")) + " |" for row in own]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def headings(rows: Sequence[Row], metric: str, to_target: str) -> list[str]:
+    """What `cells_of` has, behind the name."""
+    return [metric, "spread", "against the best", to_target, f"matched by {rows[0].leader} after"]
 
 
 def cells_of(row: Row, bold: str) -> list[str]:
     """A row in words."""
     mean = "diverged" if math.isnan(row.mean) else f"{row.mean:.4f}"
-    to_target = "never" if row.rounds_to_target is None else f"{row.rounds_to_target:g}"
     return [
         f"`{row.algorithm}`" if "*" in bold else row.algorithm,
         bold.format(mean) if row.best else mean,
         f"{row.spread:.4f}" if len(row.finals) > 1 else "",
         _gap(row),
-        to_target,
+        _rounds_or_never(row.rounds_to_target),
+        "" if row.algorithm == row.leader or math.isnan(row.mean) else _rounds_or_never(row.matched_after),
     ]
+
+
+def _rounds_or_never(rounds: float | None) -> str:
+    return "never" if rounds is None else f"{rounds:g}"
 
 
 def _gap(row: Row) -> str:

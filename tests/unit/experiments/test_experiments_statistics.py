@@ -10,7 +10,7 @@ from outcome_making import outcome
 from scipy import stats
 
 from fedecado.common.target import Target
-from fedecado.experiments.statistics import AXES, curve, final, paired, rounds_to_target
+from fedecado.experiments.statistics import AXES, curve, final, paired, rounds_to_match, rounds_to_target
 from fedecado.experiments.summary import markdown, summarise, unlike
 
 SCORES = st.lists(st.floats(0, 1), min_size=2, max_size=8)
@@ -29,6 +29,15 @@ def test_rounds_to_target_is_a_median_in_which_never_counts_as_forever() -> None
     assert rounds_to_target([fast, slow], target) == 2
     assert rounds_to_target([fast, slow, never], target) == 3
     assert rounds_to_target([fast, never, never], target) is None
+
+
+def test_rounds_to_match_are_to_what_the_other_ends_with_on_the_same_seed() -> None:
+    ours = [outcome("a", 0, [0.1, 0.4, 0.9]), outcome("a", 1, [0.1, 0.2, 0.3, 0.4])]
+    theirs = [outcome("b", 1, [0.3, 0.3, 0.3]), outcome("b", 0, [0.4])]
+    assert rounds_to_match(ours, theirs, "accuracy") == 2.5
+    assert rounds_to_match(ours, [outcome("b", s, [0.95]) for s in range(2)], "accuracy") is None
+    assert rounds_to_match(ours, [outcome("b", 7, [0.1])], "accuracy") is None, "no seed in common"
+    assert rounds_to_match(ours, [outcome("b", 0, [0.1], ended="diverged: NaN")], "accuracy") is None
 
 
 @given(SCORES, st.randoms(use_true_random=False))
@@ -81,7 +90,8 @@ def test_the_best_mean_is_best_and_the_others_are_held_against_it() -> None:
     table = markdown([good, bad, broken], "accuracy", Target("accuracy", 0.52, rising=True))
     assert "**0.8100**" in table
     assert "| `broken` | diverged |" in table
-    assert "rounds to 0.52" in table
+    assert "rounds to 0.52 | matched by good after |" in table
+    assert [line.split("|")[-2].strip() for line in table.splitlines()[2:]] == ["", "1", ""]
 
 
 def test_of_losses_the_lowest_is_best() -> None:
