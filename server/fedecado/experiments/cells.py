@@ -33,8 +33,13 @@ def settings_of(cell: Cell) -> SimulateSettings:
 
 
 def digest(settings: SimulateSettings, how: str = "simulator") -> str:
-    """Equal digests mean equal runs."""
+    """Equal digests mean equal runs.
+
+    Knobs of the circuit say nothing about other algorithms: trying one does not make their runs old.
+    """
     content = {"format": FORMAT, "how": how, **settings.model_dump(mode="json", exclude=_IRRELEVANT)}
+    if settings.run.algorithm != "fedecado":
+        del content["solver"]
     return hashlib.sha256(json.dumps(plain(content), sort_keys=True).encode()).hexdigest()[:16]
 
 
