@@ -23,7 +23,7 @@ from fedecado.common.layout import DType, Vector
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import Event
 from fedecado.server.store import history, records
-from fedecado.server.store.codec import NOTE, RECIPE, encode_event, encode_result, to_json
+from fedecado.server.store.codec import NOTE, RECIPE, encode_event, encode_result
 from fedecado.server.store.faults import point
 from fedecado.server.store.interior import held
 from fedecado.server.store.landing import Landing
@@ -64,8 +64,8 @@ class _Row:
         """The payload with the digests of what came in or was made; reads whole vectors."""
         if self.result is not None:
             scalars, landing = encode_result(self.result), self.result.landing
-            landed = None if landing is None else landing.finish(to_json(scalars))
-            return {**self.payload, "result": scalars, "digest": landed or input_digest(self.result)}
+            crc = landing.crc if landing is not None and landing.finish() else None
+            return {**self.payload, "result": scalars, "digest": input_digest(self.result, crc=crc)}
         return self.payload if self.outcome is None else {**self.payload, "outcome": self.outcome.dump()}
 
 

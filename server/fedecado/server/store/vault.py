@@ -36,8 +36,8 @@ ASIDE: Final = ".part"
 """Ending of a file that is not whole yet."""
 
 _PIECE: Final = 4 << 20
-_LANDING_THREADS: Final = 3
-"""Enough to keep a disk busy while two of them take digests."""
+_LANDING_THREADS: Final = 2
+"""Enough to keep a disk busy."""
 _SYNC_THREADS: Final = 8
 """Flushes under way at once: a file system joins them, one after the other each would wait its turn."""
 
