@@ -78,7 +78,17 @@ class Assignment:
     """What a client adds to its gradient: pull mu towards its start, drift b."""
 
     pull: float = 0.0
-    drift: Vector | None = None
+    kept: Vector | None = None
+    """w_i b, as it is kept of a client, to look at until its next update is aggregated."""
+    weight: float = 1.0
+    """w_i, if that is not part of it already."""
+
+    @property
+    def drift(self) -> Vector | None:
+        """b as a vector of its own; what is sent is divided on the way."""
+        if self.kept is None or self.weight == 1.0:
+            return self.kept
+        return np.asarray(self.kept / self.kept.dtype.type(self.weight))
 
 
 @dataclass(frozen=True, slots=True)
