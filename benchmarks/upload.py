@@ -38,10 +38,10 @@ def run(quick: bool) -> None:
         report(f"upload_{workers}", [u.contender for u in uploads], workers=workers, megabytes=size >> 20)
 
 
-def _kept(name: str, workers: int) -> float:
+def _kept(name: str, workers: int) -> int:
     """Models that the algorithm keeps: see "Memory" in docs/performance.md."""
-    centre, flows, total, rows = 1, workers, 2, workers + 1
-    return {FLOOR: 0.0, FEDECADO: centre + flows + total + 9 / 8 * rows}.get(name, centre + workers)
+    centre, flows, total = 1, workers, 2
+    return {FLOOR: 0, FEDECADO: centre + flows + total}.get(name, centre)
 
 
 class _Upload:

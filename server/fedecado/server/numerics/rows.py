@@ -2,7 +2,7 @@
 
 Long rows are not written down. A row is then the two vectors that it is the difference of, and its columns
 are formed in cache where they are needed. That takes no memory beside the updates themselves. Shorter ones
-are written down, since they are read twice, and to form them takes half as long again as to read them.
+are written down, since they are read twice, and to form a row takes longer than to read it.
 """
 
 import math

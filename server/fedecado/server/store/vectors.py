@@ -13,7 +13,7 @@ from fedecado.server.store.vault import Draft, Place, Vault
 
 log = logging.getLogger(__name__)
 
-RESIDENT_BYTES: Final = 1 << 30
+RESIDENT_BYTES: Final = 256 << 20
 """So much of them stays in memory: a file for every new value costs more than the round that makes it."""
 
 
