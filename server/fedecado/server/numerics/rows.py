@@ -62,9 +62,6 @@ class Rows:
         self._store = workspace.take(capacity, self._written + samples, self.dtype)
         """A row, if it is written down, and its sample behind it, if one is taken."""
 
-    def __len__(self) -> int:
-        return self._count
-
     @property
     def capacity(self) -> int:
         """For how many there is room."""
