@@ -12,7 +12,7 @@ from benchmarks.servers import bare, coordinator
 from benchmarks.traffic import SPARE, Traffic
 
 BYTES = 128 << 20
-FLOOR, FEDECADO = "bare stream", "coordinator, fedecado"
+FLOOR, DURABLE, FEDECADO = "bare stream", "coordinator, durable", "coordinator, fedecado"
 
 
 def run(quick: bool) -> None:
@@ -22,7 +22,7 @@ def run(quick: bool) -> None:
         servers = {
             FLOOR: bare(workers, size // 4),
             "coordinator": coordinator(*waiting, "--algorithm", "fedavg"),
-            "coordinator, durable": coordinator(*waiting, "--algorithm", "fedavg", durable=True),
+            DURABLE: coordinator(*waiting, "--algorithm", "fedavg", durable=True),
             FEDECADO: coordinator(*waiting),
         }
         with ExitStack() as stack:
@@ -40,8 +40,8 @@ def run(quick: bool) -> None:
 
 def _kept(name: str, workers: int) -> int:
     """Models that the algorithm keeps: see "Memory" in docs/performance.md."""
-    centre, flows, total = 1, workers, 2
-    return {FLOOR: 0, FEDECADO: centre + flows + total}.get(name, centre)
+    centre, flows, total, written = 1, workers, 2, 2
+    return {FLOOR: 0, DURABLE: centre + written, FEDECADO: centre + flows + total}.get(name, centre)
 
 
 class _Upload:
