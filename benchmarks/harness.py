@@ -41,6 +41,10 @@ class Contender:
         return float(np.median(self.seconds))
 
 
+SPINNING = 0.2
+"""Seconds after which threads of BLAS have gone to sleep: they wait for more work at full speed first."""
+
+
 def race(contenders: Sequence[Contender], repeats: int) -> None:
     """Run all contenders `repeats` times in turns, after one round that warms caches and memory."""
     for turn in range(repeats + 1):
@@ -51,6 +55,8 @@ def race(contenders: Sequence[Contender], repeats: int) -> None:
                 contender.run()
                 taken = time.perf_counter() - began
             contender.settle()
+            if contender.blas_threads > 1:
+                time.sleep(SPINNING)
             if turn:
                 contender.seconds.append(taken)
 

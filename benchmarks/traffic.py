@@ -33,8 +33,9 @@ class Traffic:
     def note(self, contender: Contender) -> None:
         """Put what was found beside the contender's time."""
         gigabytes, peak = self._nbytes / 1e9, max(self._peaks) / self._model
+        warm = self._cpu[1:]  # as with the times: the first turn pays for fresh memory
         contender.notes["GB/s"] = f"{gigabytes / contender.median:.2f}"
-        contender.notes["server CPU s/GB"] = f"{sum(self._cpu) / len(self._cpu) / gigabytes:.2f}"
+        contender.notes["server CPU s/GB"] = f"{sum(warm) / len(warm) / gigabytes:.2f}"
         contender.notes["memory in models"] = f"{peak:.1f}"
         if self._most is not None:
             said = "holds" if peak <= self._most else "missed"

@@ -12,7 +12,7 @@ from benchmarks.servers import bare, coordinator
 from benchmarks.traffic import SPARE, Traffic
 
 BYTES = 128 << 20
-FLOOR, FEDECADO = "bare stream", "coordinator, fedecado"
+FLOOR, DURABLE, FEDECADO = "bare stream", "coordinator, durable", "coordinator, fedecado"
 
 
 def run(quick: bool) -> None:
@@ -22,7 +22,7 @@ def run(quick: bool) -> None:
         servers = {
             FLOOR: bare(workers, size // 4),
             "coordinator": coordinator(*waiting, "--algorithm", "fedavg"),
-            "coordinator, durable": coordinator(*waiting, "--algorithm", "fedavg", durable=True),
+            DURABLE: coordinator(*waiting, "--algorithm", "fedavg", durable=True),
             FEDECADO: coordinator(*waiting),
         }
         with ExitStack() as stack:
@@ -38,10 +38,10 @@ def run(quick: bool) -> None:
         report(f"upload_{workers}", [u.contender for u in uploads], workers=workers, megabytes=size >> 20)
 
 
-def _kept(name: str, workers: int) -> float:
+def _kept(name: str, workers: int) -> int:
     """Models that the algorithm keeps: see "Memory" in docs/performance.md."""
-    centre, flows, total, rows = 1, workers, 2, workers + 1
-    return {FLOOR: 0.0, FEDECADO: centre + flows + total + 9 / 8 * rows}.get(name, centre + workers)
+    centre, flows, total, written = 1, workers, 2, 2
+    return {FLOOR: 0, DURABLE: centre + written, FEDECADO: centre + flows + total}.get(name, centre)
 
 
 class _Upload:

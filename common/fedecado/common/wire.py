@@ -49,13 +49,14 @@ class BulkChunk(NamedTuple):
     data: memoryview
 
 
-def encode(vector: Vector | Bytes) -> Iterator[bytes]:
+def encode(vector: Vector | Bytes, divisor: float = 1.0) -> Iterator[bytes]:
     """The messages of a transfer, serialised: chunks, then the trailer.
 
     They are valid in every envelope, as all give `chunk` and `trailer` the same numbers. `vector`
-    must not change until the last message is taken. Bytes are a vector in a compact format.
+    must not change until the last message is taken. What is sent are its numbers over `divisor`, without a
+    second vector of them. Bytes are a vector in a compact format.
     """
-    return iter(Frames(vector, kept=0))
+    return iter(Frames(vector, kept=0, divisor=divisor))
 
 
 @final
@@ -70,6 +71,7 @@ class Frames:
 
     __slots__ = (
         "_checksum",
+        "_divisor",
         "_kept",
         "_peers",
         "_recent",
@@ -80,10 +82,10 @@ class Frames:
         "nbytes",
     )
 
-    def __init__(self, vector: Vector | Bytes, *, kept: int = KEPT_MESSAGES) -> None:
+    def __init__(self, vector: Vector | Bytes, *, kept: int = KEPT_MESSAGES, divisor: float = 1.0) -> None:
         if vector.dtype != np.uint8:
             _check_vector(vector)
-        self._vector, self.nbytes, self._kept = vector, vector.nbytes, kept
+        self._vector, self.nbytes, self._kept, self._divisor = vector, vector.nbytes, kept, divisor
         self._step = CHUNK_BYTES // vector.itemsize
         self._starts = range(0, vector.size, self._step)
         self._recent: dict[int, bytes] = {}
@@ -104,6 +106,8 @@ class Frames:
 
     def _make(self, number: int, start: int) -> bytes:
         part = self._vector[start : start + self._step]
+        if self._divisor != 1.0:
+            part = part / part.dtype.type(self._divisor)
         data = _as_bytes(part.astype(part.dtype.newbyteorder("<"), copy=False)).data
         if number == self._summed:  # whoever comes first sums; nobody comes to the trailer before that
             self._checksum.update(data)

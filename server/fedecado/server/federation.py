@@ -28,8 +28,8 @@ from fedecado.server.algorithms import (
     Report,
     Update,
 )
-from fedecado.server.numerics.basis import largest_square, require_usable
 from fedecado.server.numerics.columns import BLOCK
+from fedecado.server.numerics.finite import largest_square, require_usable
 from fedecado.server.rounds import Engine
 from fedecado.server.rounds.ledger import Task
 
@@ -72,7 +72,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a federation holds between rounds; its vectors are values that nobody changes."""
+    """What a federation holds between rounds; the algorithm's own vectors change with the next one."""
 
     state: Any
     """The algorithm's own."""

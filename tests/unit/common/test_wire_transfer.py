@@ -65,6 +65,15 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("divisor", [1.0, 0.3])
+def test_a_vector_may_be_divided_on_the_way(dtype: DType, divisor: float) -> None:
+    """To the bits of the quotient, checksum included."""
+    vector = make_vector(3 * CHUNK + 5, dtype)
+    expected = vector / vector.dtype.type(divisor)
+    assert list(encode(vector, divisor)) == list(encode(expected))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("size", SIZES)
 def test_a_vector_of_any_size_comes_back_bit_for_bit(size: int, dtype: DType) -> None:
     vector = make_vector(size, dtype)

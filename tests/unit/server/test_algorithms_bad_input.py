@@ -25,7 +25,7 @@ from fedecado.server.algorithms import (
     base,
     make_algorithm,
 )
-from fedecado.server.numerics.basis import squared_length
+from fedecado.server.numerics.finite import squared_length
 
 Array = npt.NDArray[Any]
 SIZE, N = 6, 5

@@ -9,12 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedecado.common.errors import LayoutError, NonFiniteError
-from fedecado.server.numerics import columns
+from fedecado.server.numerics import columns, rows, sample
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.columns import BLOCK, STRIPE
 from fedecado.server.numerics.workspace import LONG, Workspace
 
 Rows = npt.NDArray[Any]
+
+LONG_ROW = sample.LONG
+"""Parameters from which on rows are not written down here."""
+
+
+@pytest.fixture(autouse=True)
+def shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "FORMED_BYTES", 4 * LONG_ROW)
 
 
 def filled(
@@ -112,20 +120,27 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.Monk
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("size", [500, STRIPE + 500])
-def test_advancing_vectors_moves_their_sum_by_what_was_really_written(size: int) -> None:
+@pytest.mark.parametrize("size", [500, STRIPE + 500, LONG_ROW + 500])
+@pytest.mark.parametrize("writeable", [True, False])
+def test_advancing_vectors_moves_their_sum_by_what_was_really_written(size: int, writeable: bool) -> None:
+    """In their own memory, unless somebody else still looks at it."""
     basis, rows = filled(3, size, np.float32)
     draw = np.random.default_rng(2)
     before = draw.standard_normal((3, size)).astype(np.float32)
     before[2] = 0  # this client is new
-    kept, F = before.copy(), np.asarray(before.sum(0, dtype=np.float64))
+    F = np.asarray(before.sum(0, dtype=np.float64))
     weights = draw.standard_normal((3, basis.slots))
     squares = np.full(3, np.nan)
-    after, F = basis.advance(weights, [before[0], before[1], None], F, squares)
+    given, total = before[:2].copy(), F.copy()
+    given.flags.writeable = total.flags.writeable = writeable
+    after, F = basis.advance(weights, [*given, None], total, squares)
     np.testing.assert_allclose(squares, np.sum(np.square(after, dtype=np.float64), axis=1), rtol=1e-5)
     np.testing.assert_allclose(after, before + weights @ rows, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(F, np.sum(after, axis=0, dtype=np.float64), rtol=1e-13, atol=1e-13)
-    np.testing.assert_array_equal(before, kept)
+    assert [np.shares_memory(*pair) for pair in zip(given, after, strict=False)] == 2 * [writeable]
+    assert np.shares_memory(F, total) == writeable
+    if not writeable:
+        np.testing.assert_array_equal(given, before[:2])
 
 
 def test_memory_is_reused_once_it_was_released() -> None:
@@ -133,14 +148,15 @@ def test_memory_is_reused_once_it_was_released() -> None:
     first = Basis(3, np.float32, capacity=2, workspace=workspace)
     first.append(np.ones(3, np.float32), np.zeros(3, np.float32))
     other = Basis(3, np.float32, capacity=2, workspace=workspace)
-    assert not np.shares_memory(first._store, other._store)
-    held = first._store
+    assert not np.shares_memory(first.rows, other._rows._store)
+    held = first._rows._store
     first.release()
     assert first.slots == 0
-    assert np.shares_memory(held, Basis(3, np.float32, capacity=1, workspace=workspace)._store)
+    assert np.shares_memory(held, Basis(3, np.float32, capacity=1, workspace=workspace)._rows._store)
     for size, dtype, capacity in ((4, np.float32, 2), (3, np.float64, 2), (3, np.float32, 9)):
         workspace.give(held)
-        assert not np.shares_memory(held, Basis(size, dtype, capacity=capacity, workspace=workspace)._store)
+        another = Basis(size, dtype, capacity=capacity, workspace=workspace)
+        assert not np.shares_memory(held, another._rows._store)
 
 
 def test_memory_of_long_results_is_reused_once_nobody_refers_to_them() -> None:
@@ -157,6 +173,27 @@ def test_memory_of_long_results_is_reused_once_nobody_refers_to_them() -> None:
     where = total.ctypes.data
     del total
     assert basis.advance(np.ones((1, 1)), [None], np.zeros(size))[1].ctypes.data == where
+
+
+def test_long_rows_take_no_memory_of_their_own() -> None:
+    """But for their samples: they are formed from what came in, and follow it until they are rewritten."""
+    size = LONG_ROW + 5
+    end, start, F = np.random.default_rng(0).standard_normal((3, size)).astype(np.float32)
+    basis = Basis(size, np.float32, capacity=8, gram=True)
+    basis.extend([(end, start, None)], total=F.astype(np.float64))
+    assert basis._rows._store.nbytes == basis._rows.capacity * 4 * sample.width(size)
+    np.testing.assert_array_equal(basis.row(1), end - start)
+    np.testing.assert_array_equal(basis.rows, [F, end - start])
+    np.testing.assert_array_equal(basis.moves(slice(7, 99)), [(end - start)[7:99]])
+    assert basis.gram is not None
+    exact = float(np.sum(np.square(end - start, dtype=np.float64)))
+    assert basis.gram[1, 1] == pytest.approx(exact, rel=0.05)
+    came = end.copy()
+    basis.rewrite(lambda moves, columns: np.multiply(moves, 2, out=moves))
+    np.testing.assert_array_equal(basis.rows, [F, 2 * (end - start)])
+    np.testing.assert_array_equal(end, came)
+    assert basis.squares() == pytest.approx([4 * exact], rel=1e-5)
+    assert basis.gram[1, 1] == pytest.approx(4 * exact, rel=0.05)
 
 
 @pytest.mark.parametrize("capacity", [0, 1, 6])
@@ -211,9 +248,10 @@ HUGE = np.float32(1e30)
 @pytest.mark.parametrize("where", ["end", "start"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, HUGE])
 @pytest.mark.parametrize("gram", [True, False])
-def test_rows_that_cannot_be_used_leave_no_trace(where: str, value: float, gram: bool) -> None:
+@pytest.mark.parametrize("size", [5, LONG_ROW])
+def test_rows_that_cannot_be_used_leave_no_trace(where: str, value: float, gram: bool, size: int) -> None:
     """Displacement and offset of a failed update go together, and so does its version."""
-    size, x_c = 5, np.zeros(5, np.float32)
+    x_c = np.zeros(size, np.float32)
     good: dict[str, Any] = {"end": np.ones(size, np.float32), "start": x_c}
     basis = Basis(size, np.float32, gram=gram)
     if gram:

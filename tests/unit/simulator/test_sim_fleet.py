@@ -76,7 +76,7 @@ def test_a_quadratic_client_makes_the_steps_that_every_client_makes() -> None:
     """x <- x - eta (grad f(x) + mu (x - x_start) - b), and T_i is the sum of eta / w_i."""
     q, draw = Quadratics(3, size=4, seed=2), np.random.default_rng(0)
     start, drift = draw.standard_normal(4), draw.standard_normal(4)
-    offer = Offer(0, 0, start, 1.6, Assignment(pull=0.3, drift=drift))
+    offer = Offer(0, 0, start, 1.6, Assignment(pull=0.3, kept=drift))
     result = q.train(1, offer, Profile(rate=0.02, epochs=9, pace=1.0))
     x = start.copy()
     for _ in range(9):

@@ -13,8 +13,9 @@ import numpy as np
 from fedecado.common.errors import ConfigError, NonFiniteError
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Plain, Report
-from fedecado.server.numerics.basis import Basis, squared_length
+from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Floats
+from fedecado.server.numerics.finite import squared_length
 from fedecado.server.numerics.robust import Pulls
 from fedecado.server.numerics.workspace import Workspace
 

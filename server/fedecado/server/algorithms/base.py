@@ -3,8 +3,9 @@ centre does with updates.
 
 A client steps  x <- x - eta (grad f(x) + mu (x - x_start) - b)  whatever the algorithm; `mu` is the
 assignment's pull and `b` its drift. The centre gathers updates as they arrive (`gather`, `Gather.add`)
-and combines them (`aggregate`). States are values; what is as large as clients x parameters lives in a
-`ClientVectors` and changes only in `Aggregated.finish`, after everything that can fail has succeeded.
+and combines them (`aggregate`). States are values until `Aggregated.finish`, after everything that can fail
+has succeeded: it gives the next one, which takes the memory of long vectors over unless they are read-only.
+What is as large as clients x parameters lives in a `ClientVectors` and changes only then, too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +22,9 @@ from fedecado.common.errors import (
     WindowError,
 )
 from fedecado.common.layout import Vector
-from fedecado.server.numerics.basis import Basis, require_finite, squared_length
+from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Floats
+from fedecado.server.numerics.finite import require_finite, squared_length
 from fedecado.server.numerics.robust import Pulls
 
 SMALLEST, LARGEST = 1e-12, 1e12
@@ -76,7 +78,17 @@ class Assignment:
     """What a client adds to its gradient: pull mu towards its start, drift b."""
 
     pull: float = 0.0
-    drift: Vector | None = None
+    kept: Vector | None = None
+    """w_i b, as it is kept of a client, to look at until its next update is aggregated."""
+    weight: float = 1.0
+    """w_i, if that is not part of it already."""
+
+    @property
+    def drift(self) -> Vector | None:
+        """b as a vector of its own; what is sent is divided on the way."""
+        if self.kept is None or self.weight == 1.0:
+            return self.kept
+        return np.asarray(self.kept / self.kept.dtype.type(self.weight))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +116,11 @@ class ClientVectors(Protocol):
     """One vector per client (flows, control variates, duals); absent ones count as zero."""
 
     def get(self, client: str) -> Vector | None:
-        """The client's vector, to read only; a later `put` leaves it as it is."""
+        """The client's vector, to look at until its next one is made.
+
+        Where it may be written to, the next one takes its memory; whoever keeps it for longer makes it
+        read-only.
+        """
 
     def put(self, client: str, vector: Vector) -> None:
         """Replace the client's vector; the caller gives `vector` up and no longer changes it."""
@@ -113,7 +129,7 @@ class ClientVectors(Protocol):
         """Forget the client's vector, if there is one."""
 
     def stamp(self, client: str) -> object:
-        """Something that is another object as soon as the client has another vector; None without one."""
+        """Something that is another object once others have put a vector for the client; None without one."""
 
 
 class MemoryVectors:
@@ -180,7 +196,7 @@ S = TypeVar("S", bound=HasCentre)
 
 @dataclass(frozen=True, slots=True)
 class Aggregated(Generic[S]):
-    """A central update: `central` can be sent at once, `finish` completes the state."""
+    """A central update: `central` can be sent at once; `finish` gives the next state, for the old one."""
 
     central: Vector
     report: Report
@@ -303,7 +319,7 @@ class Gather:
     def moves(self) -> Iterator[tuple[str, Update, Vector]]:
         """Each client with its displacement as it counts in this round, to read only."""
         for (client, update), slot in zip(self.clients.items(), self.basis.move_slots, strict=True):
-            yield client, update, self.basis.rows[slot]
+            yield client, update, self.basis.row(slot)
 
     def mix(self, moves: Vector, starts: Vector | None = None) -> Vector:
         """Sum of displacements and of start offsets from the centre, with the given factors."""

@@ -53,7 +53,7 @@ class Scaffold(Plain):
 
     def assignment(self, state: CorrectedState, client: str, weight: float) -> Assignment:
         own, c = state.vectors.get(client), state.mean()
-        return Assignment(drift=-c if own is None else own / own.dtype.type(weight) - c)
+        return Assignment(kept=-c if own is None else own / own.dtype.type(weight) - c)
 
     def gather(self, state: CorrectedState, capacity: int = 0) -> Gather:
         return Gather(state.central, state.version, capacity=capacity)
@@ -85,8 +85,7 @@ class FedDyn(Plain):
         return CorrectedState(central, vectors, np.zeros(len(central)))
 
     def assignment(self, state: CorrectedState, client: str, weight: float) -> Assignment:
-        own = state.vectors.get(client)
-        return Assignment(pull=self._mu, drift=None if own is None else own / own.dtype.type(weight))
+        return Assignment(pull=self._mu, kept=state.vectors.get(client), weight=weight)
 
     def gather(self, state: CorrectedState, capacity: int = 0) -> Gather:
         return Gather(state.central, state.version, capacity=capacity)

@@ -50,11 +50,7 @@ class FedEcado(Plain):
         return FedEcadoState(central, vectors, np.zeros(len(central)))
 
     def assignment(self, state: FedEcadoState, client: str, weight: float) -> Assignment:
-        flow = state.flows.get(client)
-        if flow is None:
-            return Assignment()
-        # Flows are not changed in place, so that of an average client can be sent as it is.
-        return Assignment(drift=flow if weight == 1.0 else flow / flow.dtype.type(weight))
+        return Assignment(kept=state.flows.get(client), weight=weight)
 
     def gather(self, state: FedEcadoState, capacity: int = 0) -> Gather:
         basis = Basis(

@@ -21,8 +21,8 @@ from fedecado.server.algorithms.base import (
     Update,
 )
 from fedecado.server.algorithms.fedecado import FedEcadoState
-from fedecado.server.numerics.basis import squared_length
 from fedecado.server.numerics.circuit import Floats
+from fedecado.server.numerics.finite import squared_length
 from fedecado.server.numerics.response import Response, distrusted, sketches
 from fedecado.server.numerics.robust import Pulls, Robust, draw_in, guard
 

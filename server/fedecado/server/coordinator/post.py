@@ -34,7 +34,7 @@ def assignment(
     offer: Offer, number: int, frames: Frames, suggestions: Suggestions, accepted: int, traceparent: str = ""
 ) -> tuple[Parcel, int]:
     """A task: its header, the version's frames that all workers share, this worker's drift."""
-    drift = offer.assignment.drift
+    drift, weight = offer.assignment.kept, offer.assignment.weight
     header = pb.Assign(
         task_id=offer.task,
         model_version=offer.version,
@@ -47,7 +47,7 @@ def assignment(
         refresh_curvature=suggestions.refresh(accepted),
         traceparent=traceparent,
     )
-    parcel: Parcel = chain((envelope(header),), frames, () if drift is None else encode(drift))
+    parcel: Parcel = chain((envelope(header),), frames, () if drift is None else encode(drift, weight))
     return parcel, header.state_bytes + header.drift_bytes
 
 

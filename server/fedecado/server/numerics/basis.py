@@ -16,20 +16,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedecado.common.errors import LayoutError, NonFiniteError
+from fedecado.common.errors import LayoutError
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import sample
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import LONG_BLOCK, blocks, fast_width, over_columns
+from fedecado.server.numerics.columns import LONG_BLOCK, apart, blocks, fast_width, over_columns
 from fedecado.server.numerics.gram import Gram
+from fedecado.server.numerics.rows import Row, Rows
 from fedecado.server.numerics.workspace import Workspace
-
-_Fill = Callable[[slice, Vector], object]
-"""Writes the given columns of a new row."""
 
 
 class Basis:
-    """Rows over the d parameters, in order of arrival."""
+    """Rows over the d parameters, in order of arrival.
+
+    The vectors that it is given must stay as they are until it is released.
+    """
 
     def __init__(
         self,
@@ -42,10 +43,9 @@ class Basis:
     ) -> None:
         self.size, self.dtype = size, np.dtype(dtype)
         self._workspace = workspace or Workspace()
-        # Room for F and some offsets: rows never touched cost no memory, growing copies all of them.
-        # The sample of a row stands behind it.
-        self._width = size + (sample.width(size) if gram else 0)
-        self._store = self._workspace.take(capacity + 1 + min(capacity, 4), self._width, self.dtype)
+        # Room for F and some offsets.
+        room = capacity + 1 + min(capacity, 4)
+        self._rows = Rows(size, dtype, capacity=room, sampled=gram, workspace=self._workspace)
         self._squares: list[float] = []
         self._offset_slots: dict[int, int] = {}
         self._gram = Gram() if gram else None
@@ -56,8 +56,9 @@ class Basis:
     def unit(cls, size: int, dtype: npt.DTypeLike) -> "Basis":
         """The unit vectors: coefficients over them are vectors themselves."""
         basis = cls(size, dtype, capacity=size, gram=True)
-        basis._store[:size] = np.eye(size)
-        basis._squares, basis._gram = [1.0] * size, Gram(np.eye(size))
+        eye = np.eye(size, dtype=basis.dtype)
+        basis._squares = basis._rows.add([Row("unit vector", row) for row in eye])
+        basis._gram = Gram(np.eye(size))
         return basis
 
     @property
@@ -67,8 +68,16 @@ class Basis:
 
     @property
     def rows(self) -> Vector:
-        """All rows, by slot."""
-        return self._store[: self.slots, : self.size]
+        """All rows, by slot, to read only."""
+        return self._rows.block(slice(0, self.size))
+
+    def row(self, slot: int) -> Vector:
+        """One row, to read only."""
+        return self._rows.row(slot)
+
+    def moves(self, columns: slice) -> Vector:
+        """Some columns of all displacements, in order of arrival."""
+        return np.asarray(self._rows.block(columns)[self.move_slots])
 
     @property
     def gram(self) -> Floats | None:
@@ -84,7 +93,7 @@ class Basis:
 
     def set_total(self, F: Vector) -> None:
         """Give the flows that pull the centre while nothing changes: F, once."""
-        self._push([_total(F)])
+        self._push([Row("sum of flows", F)])
         self.total_slot = self.slots - 1
 
     def append(self, end: Vector, start: Vector, *, older: tuple[int, Vector] | None = None) -> None:
@@ -106,7 +115,7 @@ class Basis:
         `total` is F, if it is not there yet. The inner products of many short rows cost less that way, and
         their last bits differ.
         """
-        fills: list[tuple[str, _Fill]] = [] if total is None else [_total(total)]
+        rows = [] if total is None else [Row("sum of flows", total)]
         offsets: dict[int, int] = {}
         slots = []
         for end, start, older in moves:
@@ -117,13 +126,13 @@ class Basis:
                     )
             if older and older[0] not in self._offset_slots and older[0] not in offsets:
                 version, x_c = older
-                offsets[version] = self.slots + len(fills)
-                fills.append(("offset of the start", _difference(start, x_c)))
-            slots.append(self.slots + len(fills))
-            fills.append(("displacement", _difference(end, start)))
-        self._push(fills)
+                offsets[version] = self.slots + len(rows)
+                rows.append(Row("offset of the start", start, x_c))
+            slots.append(self.slots + len(rows))
+            rows.append(Row("displacement", end, start))
+        self._push(rows)
         if total is not None:
-            self.total_slot = self.slots - len(fills)
+            self.total_slot = self.slots - len(rows)
         self._offset_slots |= offsets
         self.move_slots += slots
 
@@ -132,16 +141,18 @@ class Basis:
 
         It may overflow to infinity; callers judge the result.
         """
-        weights, rows = coefficients.astype(self.dtype), self.rows
+        weights = coefficients.astype(self.dtype)
         result = self._workspace.vector(self.size, self.dtype)
+        width = self._rows.width
 
         def work(stripe: slice) -> None:
-            for columns in blocks(stripe):
-                out = result[columns]
+            room = self._rows.room(width)
+            for columns in blocks(stripe, width):
+                out, rows = result[columns], self._rows.block(columns, room)
                 if len(rows) == 1:  # which matmul does not hand to BLAS: its own loop takes ten times as long
-                    np.multiply(weights[0], rows[0, columns], out=out)
+                    np.multiply(weights[0], rows[0], out=out)
                 else:
-                    np.matmul(weights, rows[:, columns], out=out)
+                    np.matmul(weights, rows, out=out)
                 if onto is not None:
                     out += onto[columns]
 
@@ -155,24 +166,25 @@ class Basis:
         total: Floats,
         squares: Floats | None = None,
     ) -> tuple[list[Vector], Floats]:
-        """Each vector (None is zero) plus its combination of the rows, as new vectors; and their new total.
+        """Each vector (None is zero) plus its combination of the rows, and their new total.
 
-        `total` is float64. The new one differs from it by the differences of the rounded results, so that it
-        stays the exact sum of what is stored however many rounds go by. `squares` receives the squared
-        lengths of the results, taken while they are in cache.
+        What may be written to, vectors and total, is given up: the result takes its place. What is read-only
+        stays as it is. `total` is float64. The new one differs from it by the differences of the rounded
+        results, so that it stays the exact sum of what is stored however many rounds go by. `squares`
+        receives the squared lengths of the results, taken while they are in cache.
         """
-        weights, rows = coefficients.astype(self.dtype), self.rows
-        results = [self._workspace.vector(self.size, self.dtype) for _ in vectors]
-        moved: Floats = np.asarray(self._workspace.vector(self.size, np.float64), np.float64)
+        weights = coefficients.astype(self.dtype)
+        results = [self._successor(vector, self.dtype) for vector in vectors]
+        moved: Floats = np.asarray(self._successor(total, np.float64), np.float64)
         widest, narrow = _widths(*weights.shape)
 
         def work(stripe: slice) -> Floats:
-            change, (new, old) = np.empty((len(results), widest), self.dtype), np.empty((2, widest))
-            lengths = np.zeros(len(results))
+            change, (new, old) = apart(len(results), widest, self.dtype), apart(2, widest, np.float64)
+            lengths, room = np.zeros(len(results)), self._rows.room(widest)
             for columns in blocks(stripe, widest):
-                at, width = columns.start, columns.stop - columns.start
+                width, rows = columns.stop - columns.start, self._rows.block(columns, room)
                 for part in blocks(slice(0, width), narrow):
-                    np.matmul(weights, rows[:, at + part.start : at + part.stop], out=change[:, part])
+                    np.matmul(weights, rows[:, part], out=change[:, part])
                 sums, so_far = moved[columns], total[columns]
                 for i, (vector, result) in enumerate(zip(vectors, results, strict=True)):
                     after, exact, by = result[columns], new[:width], change[i, :width]
@@ -195,6 +207,12 @@ class Basis:
             np.sum(parts, axis=0, out=squares)
         return results, moved
 
+    def _successor(self, vector: Vector | None, dtype: npt.DTypeLike) -> Vector:
+        """Where to write what comes after a vector."""
+        if vector is not None and vector.flags.writeable:
+            return vector
+        return self._workspace.vector(self.size, dtype)
+
     def rms(self, coefficients: Floats) -> Floats:
         """Root mean square over the parameters of each combination, from the Gram matrix."""
         assert self.gram is not None  # noqa: S101 - a programming error, not an input
@@ -203,17 +221,19 @@ class Basis:
 
     def peak(self, coefficients: Floats) -> Floats:
         """Largest absolute value of each combination; passes over the long vectors."""
-        weights, rows = coefficients.astype(self.dtype), self.rows
+        weights, width = coefficients.astype(self.dtype), self._rows.width
 
         def work(stripe: slice) -> Floats:
-            peaks = [np.abs(weights @ rows[:, columns]).max(axis=1) for columns in blocks(stripe)]
+            room = self._rows.room(width)
+            formed = (self._rows.block(columns, room) for columns in blocks(stripe, width))
+            peaks = [np.abs(weights @ rows).max(axis=1) for rows in formed]
             return np.asarray(np.max(peaks, axis=0), np.float64)
 
         return np.asarray(np.max(over_columns(self.size, work), axis=0))
 
     def length(self, coefficients: Floats) -> Floats:
         """Length of each combination; where it is not known exactly, a bound that it cannot exceed."""
-        if self._width > self.size:
+        if self._rows.samples is not None:
             return sample.bound(coefficients, np.asarray(self._squares))
         return np.asarray(self.rms(coefficients) * math.sqrt(self.size))
 
@@ -223,71 +243,26 @@ class Basis:
 
     def rewrite(self, change: Callable[[Vector, slice], object]) -> None:
         """Let `change` alter the displacements, block by block of columns; products are formed anew."""
-        rows, sampled = self.rows, self._store[: self.slots, self.size :]
-
-        def work(stripe: slice) -> Floats:
-            squares = np.zeros(self.slots)
-            for columns in blocks(stripe):
-                moves = rows[self.move_slots, columns]
-                change(moves, columns)
-                rows[self.move_slots, columns] = moves
-                block = rows[:, columns]
-                squares += np.einsum("ij,ij->i", block, block)
-            for slot in self.move_slots if sampled.size else ():
-                sample.draw(rows[slot], stripe, sampled[slot])
-            return squares
-
-        self._squares = np.sum(over_columns(self.size, work), axis=0).tolist()
+        self._squares = self._rows.rewrite(self.move_slots, change)
         self._gram = Gram() if self._gram is not None else None
 
     def release(self) -> None:
         """Give the memory back to the workspace; the rows are gone."""
-        self._workspace.give(self._store)
-        self._store = self._store[:0]
+        self._rows.release()
         self._squares.clear()
 
-    def _push(self, fills: list[tuple[str, _Fill]]) -> None:
+    def _push(self, rows: list[Row]) -> None:
         """Add rows, all or none: raise if one is not finite."""
-        first = self.slots
-        self._reserve(first + len(fills))
-        squares = self._fill(first, [fill for _, fill in fills])
-        for slot, ((kind, _), square) in enumerate(zip(fills, squares, strict=True), first):
-            require_finite(self._store[slot, : self.size], square, kind)
-        self._squares += squares
+        self._squares += self._rows.add(rows)
         if self._gram is not None and self._gram.is_due(self.slots):
             self._multiply(self._gram)
 
-    def _fill(self, first: int, fills: list[_Fill]) -> list[float]:
-        """Write new rows, and take their squared lengths and samples while they are in cache."""
-        store, sampled = self._store[:, : self.size], self._store[:, self.size :]
-
-        def work(stripe: slice) -> list[float]:
-            squares = [0.0] * len(fills)
-            for columns in blocks(stripe, LONG_BLOCK):
-                for i, fill in enumerate(fills):
-                    row = store[first + i, columns]
-                    fill(columns, row)
-                    squares[i] += float(np.dot(row, row))
-            for slot in range(first, first + len(fills)) if sampled.size else ():
-                sample.draw(store[slot], stripe, sampled[slot])
-            return squares
-
-        parts = over_columns(self.size, work)
-        return parts[0] if len(parts) == 1 else [sum(part) for part in zip(*parts, strict=True)]
-
     def _multiply(self, gram: Gram) -> None:
         """Take the inner products of the rows that have none yet."""
-        if self._width > self.size:
-            gram.grow(self._store[: self.slots, self.size :], sample.scale(self.size), len(self._store))
+        if (samples := self._rows.samples) is None:
+            gram.grow(self.rows, 1.0, self._rows.capacity)
         else:
-            gram.grow(self.rows, 1.0, len(self._store))
-
-    def _reserve(self, rows: int) -> None:
-        if rows <= len(self._store):
-            return
-        grown = np.empty((max(4, rows, 3 * len(self._store) // 2), self._width), self.dtype)
-        grown[: self.slots] = self._store[: self.slots]
-        self._store = grown
+            gram.grow(samples, sample.scale(self.size), self._rows.capacity)
 
 
 def _widths(results: int, rows: int) -> tuple[int, int]:
@@ -298,47 +273,3 @@ def _widths(results: int, rows: int) -> tuple[int, int]:
     """
     widest = min(LONG_BLOCK, max(4096, 10 * LONG_BLOCK // results))
     return widest, min(fast_width(results * rows), widest) or widest
-
-
-def require_usable(vector: Vector) -> None:
-    """Raise unless a state is finite and the difference of two like it can be squared in its dtype."""
-    square = squared_length(vector)
-    require_finite(vector, square if square < largest_square(vector.dtype) else math.inf, "state")
-
-
-def largest_square(dtype: npt.DTypeLike) -> float:
-    """Squared lengths below this leave room for the difference of two such vectors."""
-    return float(np.finfo(np.dtype(dtype)).max) / 8
-
-
-def squared_length(vector: Vector) -> float:
-    """Squared length; float32 values are summed by blocks in float64."""
-
-    def work(stripe: slice) -> float:
-        return sum(float(np.dot(vector[columns], vector[columns])) for columns in blocks(stripe))
-
-    return sum(over_columns(len(vector), work))
-
-
-def require_finite(vector: Vector, square: float, kind: str) -> None:
-    """A finite sum of squares proves every entry finite; only the failing case looks closer."""
-    if math.isfinite(square):
-        return
-    bad = np.flatnonzero(~np.isfinite(vector))
-    if len(bad):
-        raise NonFiniteError(
-            f"{len(bad)} of {len(vector)} values of the {kind} are NaN or infinite, the first at index "
-            f"{bad[0]}; lower the learning rate or clip gradients on that client"
-        )
-    raise NonFiniteError(
-        f"values of the {kind} up to {np.abs(vector).max():.3g} are too large to square in {vector.dtype}; "
-        "lower the learning rate or clip gradients on that client"
-    )
-
-
-def _total(F: Vector) -> tuple[str, _Fill]:
-    return "sum of flows", lambda columns, row: np.copyto(row, F[columns], "same_kind")
-
-
-def _difference(end: Vector, start: Vector) -> _Fill:
-    return lambda columns, row: np.subtract(end[columns], start[columns], out=row, casting="same_kind")

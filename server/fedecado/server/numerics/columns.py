@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped] # ships no type information
 
 R = TypeVar("R")
@@ -25,6 +26,8 @@ LONG_BLOCK = 2 * BLOCK
 """The same where a pass reads and writes vectors one by one: memory is faster in longer runs."""
 STRIPE = 8 * BLOCK
 """Columns of one unit of work; short enough that threads finish together."""
+LINES = 272
+"""Numbers between two rows, no power of two: some lines of a cache."""
 MAX_THREADS = 4
 """Beyond a few threads the memory is the limit."""
 
@@ -68,6 +71,14 @@ def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:
     """The blocks of a stripe, `width` columns each."""
     for at in range(stripe.start, stripe.stop, width):
         yield slice(at, min(at + width, stripe.stop))
+
+
+def apart(rows: int, width: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A small array for blocks of columns, whose rows do not share the same lines of the cache.
+
+    Those of a power of two do: a dozen of them drive each other out of it.
+    """
+    return np.empty((rows, width + LINES), dtype)[:, :width]
 
 
 def fast_width(multiplications: int) -> int:

@@ -99,7 +99,7 @@ class Pulls:
         def work(stripe: slice) -> Floats:
             squares = np.zeros(len(self.scale))
             for columns in blocks(stripe):
-                pulls = self.of(basis.rows[basis.move_slots, columns], columns)
+                pulls = self.of(basis.moves(columns), columns)
                 squares += np.einsum("ij,ij->i", pulls, pulls)
             return squares
 

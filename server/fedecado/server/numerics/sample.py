@@ -43,13 +43,16 @@ def width(size: int) -> int:
     return -(-size // group(size)) if size >= LONG else 0
 
 
-def draw(row: Vector, stripe: slice, out: Vector) -> slice:
-    """Copy the sample of a stripe, which starts with a group, to its place in `out`; where that is."""
-    wide = group(len(row))
-    place = slice(stripe.start // wide, -(-stripe.stop // wide))
-    # Any mode but "raise" writes to `out` directly; the indices are in range.
-    row.take(_picked(len(row))[place], out=out[place], mode="clip")
-    return place
+def place(size: int, stripe: slice) -> slice:
+    """Where the sample of a stripe, which starts with a group, is in that of the row."""
+    wide = group(size)
+    return slice(stripe.start // wide, -(-stripe.stop // wide))
+
+
+def drawn(row: Vector, stripe: slice) -> Vector:
+    """The sample of a stripe."""
+    # The indices are in range; to make sure of that takes longer.
+    return row.take(_picked(len(row))[place(len(row), stripe)], mode="clip")
 
 
 def scale(size: int) -> float:

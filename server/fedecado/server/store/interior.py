@@ -24,9 +24,11 @@ class Held:
 
 
 def held(federation: Federation) -> Held:
-    """What a federation holds; its vectors are values that nobody changes, so nothing is copied."""
+    """What a federation holds; nothing is copied, and nobody changes these vectors from here on."""
     content = federation.content()
     scalars, vectors = states.dump(content.state)
+    for vector in vectors.values():
+        vector.flags.writeable = False  # the next round else takes its memory
     return Held(scalars, vectors, content.versions, content.results)
 
 

@@ -2,11 +2,9 @@
 
 The vector is received into memory that the disk can read from directly: what has arrived is written past
 the page cache, which saves a copy and memory for a file that nobody will read unless the run is recovered.
-A file system that cannot do that takes ordinary writes. It is hashed beside that: the digest takes a
-processor as long as the writing takes the disk.
+A file system that cannot do that takes ordinary writes.
 """
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable
@@ -41,8 +39,7 @@ class Landing:
         """To be filled from its begin on; see `reached`."""
         self.crc = 0
         """Of the vector; whoever receives it knows."""
-        self._sha256 = hashlib.sha256()
-        self._hashing, self._writing = _Progress(), _Progress()
+        self._writing = _Progress()
         self.done = False
         """Whether `finish` found it whole."""
         self._work: list[Future[None]] = []
@@ -57,21 +54,18 @@ class Landing:
     def reached(self, received: int) -> None:
         """So many bytes have arrived, and stay as they are."""
         whole = received if received == self.vector.nbytes else received - received % PIECE
-        for progress, step in ((self._hashing, self._hash), (self._writing, self._write)):
-            if progress.begin(whole):
-                self._work.append(self._executor.submit(_follow, progress, step))
+        if self._writing.begin(whole):
+            self._work.append(self._executor.submit(_follow, self._writing, self._write))
 
-    def finish(self, beside: str) -> str | None:
-        """Wait until it is on the disk; the SHA-256 of the vector and of a text, or none if that failed."""
+    def finish(self) -> bool:
+        """Wait until it is on the disk; false if that failed."""
         try:
             for work in self._work:
                 work.result()
         except OSError:
-            return None
+            return False
         self.done = True
-        digest = self._sha256.copy()
-        digest.update(beside.encode())
-        return digest.hexdigest()
+        return True
 
     def keep(self, path: Path) -> bool:
         """Give the finished file its name; false if it has it already."""
@@ -82,9 +76,6 @@ class Landing:
         self._descriptor, self.path = None, path
         point("landing.renamed")
         return True
-
-    def _hash(self, start: int, stop: int) -> None:
-        self._sha256.update(self._bytes[start:stop].data)
 
     def _write(self, start: int, stop: int) -> None:
         assert self._descriptor is not None  # noqa: S101 - kept only after all work is done
@@ -100,7 +91,7 @@ class Landing:
 
 @final
 class _Progress:
-    """How far one of the two ways has come; one thread at a time goes on with it."""
+    """How far the writing has come; one thread at a time goes on with it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

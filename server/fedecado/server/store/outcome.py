@@ -15,7 +15,11 @@ from fedecado.server.store.codec import encode_result, to_json
 from fedecado.server.store.replay import Closed
 
 LONG_BYTES: Final = 1 << 20
-"""Models beyond this have a CRC-32 in the record of a round."""
+"""Models and updates beyond this have a CRC-32 in the record, others a SHA-256.
+
+That is the checksum that a transfer and a file have anyway. A SHA-256 takes longer than all else that is done
+with an update, and would stand beside what it is to vouch for.
+"""
 
 _CRC: Final = "crc32:"
 
@@ -46,7 +50,7 @@ class Outcome:
             "enrolled": self.enrolled,
             "scalars": dict(self.scalars),
             "flows": dict(self.flows),
-            "central": _model_digest(self.central, like),
+            "central": digest(self.central, like=like),
         }
 
 
@@ -59,27 +63,22 @@ def outcome_of(federation: Federation, closed: Closed, clients: Checksums) -> Ou
     return Outcome(closed.round, closed.tasks, closed.enrolled, scalars, flows, federation.central)
 
 
-def input_digest(result: Result) -> str:
-    """Of all that a client sent and a round uses: vector and scalars."""
-    return digest(result.state, to_json(encode_result(result)))
+def input_digest(result: Result, *, like: str | None = None, crc: int | None = None) -> str:
+    """Of all that a client sent and a round uses: vector, whose CRC-32 may be known, and scalars."""
+    return digest(result.state, to_json(encode_result(result)), like=like, crc=crc)
 
 
-def _model_digest(vector: Vector, like: str | None) -> str:
-    """A long model's is its CRC-32: tasks wait for it, and it follows from updates, which have their SHA-256.
+def digest(vector: Vector, beside: str = "", *, like: str | None = None, crc: int | None = None) -> str:
+    """Of the little-endian bytes of a vector, and of a text after it.
 
-    Earlier versions took the SHA-256 of all models; `like` one of those it is that again.
+    Earlier versions took the SHA-256 of long ones, too; `like` one of those it is that again.
     """
     known = like is not None and not like.startswith(_CRC)
     if known or vector.nbytes <= LONG_BYTES:
-        return digest(vector)
-    return f"{_CRC}{crc32(_plain(vector)):08x}"
-
-
-def digest(vector: Vector, beside: str = "") -> str:
-    """SHA-256 of the little-endian bytes of a vector, and of a text after it."""
-    found = hashlib.sha256(_plain(vector))
-    found.update(beside.encode())
-    return found.hexdigest()
+        found = hashlib.sha256(_plain(vector))
+        found.update(beside.encode())
+        return found.hexdigest()
+    return f"{_CRC}{crc32(beside.encode(), crc32(_plain(vector)) if crc is None else crc):08x}"
 
 
 def _plain(vector: Vector) -> memoryview:

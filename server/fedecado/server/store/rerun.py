@@ -151,7 +151,7 @@ class _Rerun:
         if result is not None and "digest" in beside:
             self.told.updates += 1
             client = str(getattr(event, "client", ""))
-            found = input_digest(result)
+            found = input_digest(result, like=beside["digest"])
             yield from self._spot(engine).values("digest of its update", beside["digest"], found, client)
 
     def _outcomes(

@@ -23,7 +23,7 @@ from fedecado.common.layout import DType, Vector
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import Event
 from fedecado.server.store import history, records
-from fedecado.server.store.codec import NOTE, RECIPE, encode_event, encode_result, to_json
+from fedecado.server.store.codec import NOTE, RECIPE, encode_event, encode_result
 from fedecado.server.store.faults import point
 from fedecado.server.store.interior import held
 from fedecado.server.store.landing import Landing
@@ -34,7 +34,7 @@ from fedecado.server.store.replay import Closed
 from fedecado.server.store.retention import Retention
 from fedecado.server.store.schema import database_sizes, transaction
 from fedecado.server.store.trouble import explained
-from fedecado.server.store.vault import Flushed, Place, Vault, timed
+from fedecado.server.store.vault import Draft, Flushed, Place, Vault, timed
 from fedecado.server.store.vectors import FileVectors
 
 
@@ -48,6 +48,8 @@ class Capture:
     versions: Mapping[int, Vector]
     clients: Mapping[str, Place | None]
     """Client vectors that no checkpoint holds yet; none for dropped ones."""
+    drafts: tuple[Draft, ...]
+    """Those of them that are still in memory only."""
 
 
 @dataclass(slots=True)
@@ -62,8 +64,8 @@ class _Row:
         """The payload with the digests of what came in or was made; reads whole vectors."""
         if self.result is not None:
             scalars, landing = encode_result(self.result), self.result.landing
-            landed = None if landing is None else landing.finish(to_json(scalars))
-            return {**self.payload, "result": scalars, "digest": landed or input_digest(self.result)}
+            crc = landing.crc if landing is not None and landing.finish() else None
+            return {**self.payload, "result": scalars, "digest": input_digest(self.result, crc=crc)}
         return self.payload if self.outcome is None else {**self.payload, "outcome": self.outcome.dump()}
 
 
@@ -97,7 +99,7 @@ class Store:
         self._opened, self._retention = opened, retention
         self._waiting: list[_Row] = []
         self._next = sequence + 1
-        self._unsaved: dict[str, Place | None] = {}
+        self._unsaved: dict[str, Draft | Place | None] = {}
         self._captured = self._written = self._transactions = 0
         # Numbers of vectors that later checkpoints refer to again.
         self._versions = records.stored_versions(opened.connection)
@@ -161,7 +163,7 @@ class Store:
         content = held(federation)
         with self._appending:
             self._unsaved |= self.vectors.take_changes()
-            clients = dict(self._unsaved)
+            unsaved = dict(self._unsaved)
             self._captured += 1
         head = records.Head(
             sequence=self._next - 1,
@@ -174,11 +176,14 @@ class Store:
             members=members,
             journal=journal,
         )
-        return Capture(self._captured, head, content.algorithm, content.versions, clients)
+        clients = {client: _place(change) for client, change in unsaved.items()}
+        drafts = tuple(change for change in unsaved.values() if isinstance(change, Draft))
+        return Capture(self._captured, head, content.algorithm, content.versions, clients, drafts)
 
     def settle(self, capture: Capture) -> None:
         """Put a capture's flows on the disk ahead of its `checkpoint`, while commits go on."""
-        self._opened.vault.settle(place for place in capture.clients.values() if place is not None)
+        places = (place for place in capture.clients.values() if place is not None)
+        self._opened.vault.settle(places, capture.drafts)
 
     def checkpoint(self, capture: Capture) -> None:
         """Write a capture, switch to it at one stroke, and remove what it made superfluous."""
@@ -192,7 +197,7 @@ class Store:
             self._commit()
             point("checkpoint.begun")
             versions, algorithm = self._write_vectors(capture)
-            self._opened.vault.settle(place for place in capture.clients.values() if place is not None)
+            self.settle(capture)
             self._opened.vault.sync_folder()
             point("checkpoint.flows-synced")
             files = self._flip(capture, versions, algorithm)
@@ -201,7 +206,7 @@ class Store:
             with self._appending:
                 # What changed again meanwhile is for the next one.
                 for client, place in capture.clients.items():
-                    if self._unsaved[client] is place:
+                    if _place(self._unsaved[client]) is place:
                         del self._unsaved[client]
         return files
 
@@ -301,3 +306,7 @@ class Store:
         self._transactions += 1
         self._versions, self._updates = numbers, records.stored_updates(connection)
         return files
+
+
+def _place(change: Draft | Place | None) -> Place | None:
+    return change.place if isinstance(change, Draft) else change

@@ -36,8 +36,8 @@ ASIDE: Final = ".part"
 """Ending of a file that is not whole yet."""
 
 _PIECE: Final = 4 << 20
-_LANDING_THREADS: Final = 3
-"""Enough to keep a disk busy while two of them take digests."""
+_LANDING_THREADS: Final = 2
+"""Enough to keep a disk busy."""
 _SYNC_THREADS: Final = 8
 """Flushes under way at once: a file system joins them, one after the other each would wait its turn."""
 
@@ -58,6 +58,15 @@ class Place:
     file: str | None = None
     start: int = 0
     inline: bytes | None = None
+
+
+@dataclass(slots=True)
+class Draft:
+    """A vector in memory that nobody changes, and the file that it will be in; see `Vault.settle`."""
+
+    place: Place
+    vector: Vector
+    written: bool = False
 
 
 class Vault:
@@ -127,8 +136,16 @@ class Vault:
 
     def put(self, prefix: str, vector: Vector) -> Place:
         """Write a file of its own that may still be on its way to the disk; see `settle`."""
-        name, data = self._name(prefix), _raw(vector)
-        path = self.folder / name
+        name = self._name(prefix)
+        return Place(_code(vector), vector.nbytes, self._put(name, vector), name)
+
+    def draft(self, prefix: str, vector: Vector, crc: int) -> Draft:
+        """Give a vector a file of its own without writing it yet; `crc` is its checksum."""
+        vector.flags.writeable = False
+        return Draft(Place(_code(vector), vector.nbytes, crc, self._name(prefix)), vector)
+
+    def _put(self, name: str, vector: Vector) -> int:
+        path, data = self.folder / name, _raw(vector)
         point("flow.before-write")
         with explained(f"write {path}"):
             try:
@@ -141,10 +158,14 @@ class Vault:
             self._nbytes += len(data)
             self._unsettled.add(name)
         point("flow.written")
-        return Place(_code(vector), len(data), crc, name)
+        return crc
 
-    def settle(self, places: Iterable[Place]) -> None:
-        """Put the content of files on the disk that were `put`, unless it is there."""
+    def settle(self, places: Iterable[Place], drafts: Iterable[Draft] = ()) -> None:
+        """Write what was drafted, and put the content of files on the disk that were `put`; once each."""
+        for draft in drafts:
+            if not draft.written:
+                self._put(str(draft.place.file), draft.vector)
+                draft.written = True
         with self._counting:
             names = [name for place in places if (name := place.file) is not None and name in self._unsettled]
         if len(names) > 1:

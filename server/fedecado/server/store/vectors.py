@@ -3,28 +3,33 @@
 import logging
 import threading
 from collections.abc import Mapping
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import numpy as np
 
 from fedecado.common.errors import StoreError
 from fedecado.common.layout import Vector
-from fedecado.server.store.vault import Place, Vault
+from fedecado.server.store.vault import Draft, Place, Vault
 
 log = logging.getLogger(__name__)
 
-RESIDENT_BYTES: Final = 64 << 20
-"""So much of short vectors stays in memory, where making and unmaking their files would cost most."""
+RESIDENT_BYTES: Final = 256 << 20
+"""So much of them stays in memory: a file for every new value costs more than the round that makes it."""
+
+
+class _Resident(NamedTuple):
+    vector: Vector
+    crc: int
 
 
 @final
 class FileVectors:
-    """Each client's vector in a file of its own, mapped when it is asked for.
+    """Each client's vector in memory, or beyond a limit in a file of its own, mapped when it is asked for.
 
-    A new value is a new file: the one that a checkpoint refers to stays until the next checkpoint no
-    longer does. Nothing is flushed here; `take_changes` says what a checkpoint has to make durable.
-    Some vectors are in memory instead: short ones within a limit, and on a full disk those that found no
-    room. They follow from the journal, so nothing is lost with them.
+    What is in memory goes to a file when a checkpoint needs it there. A new value is a new file: the one that
+    a checkpoint refers to stays until the next checkpoint no longer does. Nothing is flushed here;
+    `take_changes` says what a checkpoint has to make durable. On a full disk vectors stay in memory beyond
+    the limit. Between checkpoints they follow from the journal, so nothing is lost with them.
     """
 
     def __init__(
@@ -32,7 +37,8 @@ class FileVectors:
     ) -> None:
         self._vault, self._room = vault, resident_bytes
         self._places: dict[str, Place] = {}
-        self._resident: dict[str, Vector] = {}
+        """Files; those of clients that are in memory as well are a checkpoint's."""
+        self._resident: dict[str, _Resident] = {}
         self._changed: set[str] = set()
         self._lock = threading.Lock()
         for client, place in (places or {}).items():
@@ -48,21 +54,17 @@ class FileVectors:
     def get(self, client: str) -> Vector | None:
         resident = self._resident.get(client)
         if resident is not None:
-            return resident
+            return resident.vector
         place = self._places.get(client)
         return None if place is None else self._vault.map(place)
 
     def stamp(self, client: str) -> object:
-        resident = self._resident.get(client)
-        return self._places.get(client) if resident is None else resident
+        return self._resident.get(client) or self._places.get(client)
 
     def checksum(self, client: str) -> int | None:
         """CRC-32 of a client's vector."""
-        resident = self._resident.get(client)
-        if resident is not None:
-            return self._vault.checksum(resident)
-        place = self._places.get(client)
-        return None if place is None else place.crc
+        there = self._resident.get(client) or self._places.get(client)
+        return None if there is None else there.crc
 
     def put(self, client: str, vector: Vector) -> None:
         kept = self._kept(vector)  # not under the lock: others need not wait for the disk
@@ -76,43 +78,45 @@ class FileVectors:
                 self._replace(client, None)
                 self._changed.add(client)
 
-    def take_changes(self) -> dict[str, Place | None]:
-        """What is new since the last call, none for dropped clients; long ones' files now stay."""
+    def take_changes(self) -> dict[str, Draft | Place | None]:
+        """What is new since the last call, none for dropped clients; files of long ones now stay."""
         with self._lock:
             changes = {client: self._lasting(client) for client in sorted(self._changed)}
             self._changed.clear()
             return changes
 
-    def _lasting(self, client: str) -> Place | None:
+    def _lasting(self, client: str) -> Draft | Place | None:
         """Where a checkpoint finds it: in the database if it is short, else in its file."""
-        vector = self._resident.get(client)
-        if vector is not None and not self._vault.is_short(vector.nbytes):
-            self._replace(client, self._vault.put("client", vector))
-        place = self._places.get(client)
-        if place is not None and not self._vault.is_short(place.length):
-            return place
-        held = self.get(client)
-        return None if held is None else self._vault.inlined(held)
+        resident, place = self._resident.get(client), self._places.get(client)
+        if resident is None:
+            if place is None or not self._vault.is_short(place.length):
+                return place
+            return self._vault.inlined(self._vault.map(place))
+        if self._vault.is_short(resident.vector.nbytes):
+            return self._vault.inlined(resident.vector)
+        draft = self._vault.draft("client", *resident)
+        self._places[client] = draft.place
+        return draft
 
-    def _kept(self, vector: Vector) -> Place | Vector:
-        """A new file, or a copy in memory."""
-        if not self._vault.is_short(vector.nbytes) or vector.nbytes > self._room:
+    def _kept(self, vector: Vector) -> Place | _Resident:
+        """In memory if there is room, else a new file."""
+        if vector.nbytes > self._room:
             try:
                 return self._vault.put("client", vector)
             except StoreError as error:
                 log.error("%s; it stays in memory until then", error)
-        copy = np.array(vector)
-        copy.flags.writeable = False
-        return copy
+        # What is read-only is somebody else's, or in a file.
+        own = vector if vector.flags.writeable else np.array(vector)
+        return _Resident(own, self._vault.checksum(own))
 
-    def _replace(self, client: str, kept: Place | Vector | None) -> None:
+    def _replace(self, client: str, kept: Place | _Resident | None) -> None:
         before, old = self._resident.pop(client, None), self._places.pop(client, None)
-        self._room += 0 if before is None else before.nbytes
+        self._room += 0 if before is None else before.vector.nbytes
         if isinstance(kept, Place):
             self._places[client] = kept
         elif kept is not None:
             self._resident[client] = kept
-            self._room -= kept.nbytes
+            self._room -= kept.vector.nbytes
         # A file that no checkpoint refers to is nobody's once it is replaced.
         if old is not None and (client in self._changed or self._vault.is_short(old.length)):
             self._vault.remove([str(old.file)])

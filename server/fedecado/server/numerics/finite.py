@@ -1,0 +1,46 @@
+"""Whether vectors are finite, and short enough to be squared in their dtype."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from fedecado.common.errors import NonFiniteError
+from fedecado.common.layout import Vector
+from fedecado.server.numerics.columns import blocks, over_columns
+
+
+def require_usable(vector: Vector) -> None:
+    """Raise unless a state is finite and the difference of two like it can be squared in its dtype."""
+    square = squared_length(vector)
+    require_finite(vector, square if square < largest_square(vector.dtype) else math.inf, "state")
+
+
+def largest_square(dtype: npt.DTypeLike) -> float:
+    """Squared lengths below this leave room for the difference of two such vectors."""
+    return float(np.finfo(np.dtype(dtype)).max) / 8
+
+
+def squared_length(vector: Vector) -> float:
+    """Squared length; float32 values are summed by blocks in float64."""
+
+    def work(stripe: slice) -> float:
+        return sum(float(np.dot(vector[columns], vector[columns])) for columns in blocks(stripe))
+
+    return sum(over_columns(len(vector), work))
+
+
+def require_finite(vector: Vector, square: float, kind: str) -> None:
+    """A finite sum of squares proves every entry finite; only the failing case looks closer."""
+    if math.isfinite(square):
+        return
+    bad = np.flatnonzero(~np.isfinite(vector))
+    if len(bad):
+        raise NonFiniteError(
+            f"{len(bad)} of {len(vector)} values of the {kind} are NaN or infinite, the first at index "
+            f"{bad[0]}; lower the learning rate or clip gradients on that client"
+        )
+    raise NonFiniteError(
+        f"values of the {kind} up to {np.abs(vector).max():.3g} are too large to square in {vector.dtype}; "
+        "lower the learning rate or clip gradients on that client"
+    )

@@ -1,0 +1,194 @@
+"""The rows of a basis: written down as one array, or formed from the vectors they follow from.
+
+Long rows are not written down. A row is then the two vectors that it is the difference of, and its columns
+are formed in cache where they are needed. That takes no memory beside the updates themselves. Shorter ones
+are written down, since they are read twice, and to form a row takes longer than to read it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedecado.common.layout import Vector
+from fedecado.server.numerics import sample
+from fedecado.server.numerics.columns import BLOCK, LONG_BLOCK, apart, blocks, over_columns
+from fedecado.server.numerics.finite import require_finite
+from fedecado.server.numerics.workspace import Workspace
+
+FORMED_BYTES: Final = 64 << 20
+"""From this length on rows are formed when they are needed."""
+
+
+class Row(NamedTuple):
+    """A vector, or its difference from another; neither changes while the row is used."""
+
+    kind: str
+    """What it is, in words."""
+    vector: Vector
+    less: Vector | None = None
+
+    def form(self, columns: slice, out: Vector) -> Vector:
+        """Write some columns to `out`."""
+        if self.less is None:
+            np.copyto(out, self.vector[columns], "same_kind")
+            return out
+        return np.subtract(self.vector[columns], self.less[columns], out=out, casting="same_kind")
+
+    def draw(self, stripe: slice, out: Vector) -> None:
+        """Write the sample of a stripe to its place in `out`."""
+        place, drawn = out[sample.place(len(self.vector), stripe)], sample.drawn(self.vector, stripe)
+        if self.less is None:
+            np.copyto(place, drawn, "same_kind")
+        else:
+            np.subtract(drawn, sample.drawn(self.less, stripe), out=place, casting="same_kind")
+
+
+class Rows:
+    """Rows by slot."""
+
+    def __init__(
+        self, size: int, dtype: npt.DTypeLike, *, capacity: int, sampled: bool, workspace: Workspace
+    ) -> None:
+        """With `sampled` inner products are going to be taken."""
+        self.size, self.dtype, self._workspace = size, np.dtype(dtype), workspace
+        self._made_of: list[Row] | None = [] if size * self.dtype.itemsize >= FORMED_BYTES else None
+        self._written = size if self._made_of is None else 0
+        samples = sample.width(size) if sampled else 0
+        self._count = 0
+        # Rows never touched cost no memory, growing copies all of them.
+        self._store = workspace.take(capacity, self._written + samples, self.dtype)
+        """A row, if it is written down, and its sample behind it, if one is taken."""
+
+    @property
+    def capacity(self) -> int:
+        """For how many there is room."""
+        return len(self._store)
+
+    @property
+    def width(self) -> int:
+        """Columns of a block that are best worked on at once."""
+        return BLOCK if self._made_of is None else LONG_BLOCK
+
+    @property
+    def samples(self) -> Vector | None:
+        """A sample of each, where they are long."""
+        found = self._store[: self._count, self._written :]
+        return found if found.shape[1] else None
+
+    def block(self, columns: slice, room: Vector | None = None) -> Vector:
+        """Some columns of all rows, to read only; formed in `room` where they are not written down."""
+        if self._made_of is None:
+            return self._store[: self._count, columns]
+        width = _width(columns)
+        formed = np.empty((self._count, width), self.dtype) if room is None else room[:, :width]
+        for row, out in zip(self._made_of, formed, strict=True):
+            row.form(columns, out)
+        return formed
+
+    def room(self, width: int) -> Vector | None:
+        """For blocks of up to so many columns."""
+        return None if self._made_of is None else apart(self._count, width, self.dtype)
+
+    def row(self, slot: int) -> Vector:
+        """One row, to read only."""
+        if self._made_of is None:
+            return self._store[slot, : self.size]
+        return self._formed(self._made_of[slot])
+
+    def add(self, rows: Sequence[Row]) -> list[float]:
+        """Take new rows in, all or none; their squared lengths. Raises if one is not finite."""
+        self._reserve(self._count + len(rows))
+        squares = self._measured(rows)
+        for row, square in zip(rows, squares, strict=True):
+            if not math.isfinite(square):
+                require_finite(self._formed(row), square, row.kind)
+        self._count += len(rows)
+        if self._made_of is not None:
+            self._made_of += rows
+        return squares
+
+    def rewrite(self, slots: Sequence[int], change: Callable[[Vector, slice], object]) -> list[float]:
+        """Let `change` alter some rows, block by block of columns; the squared lengths of all."""
+        own = [self._own(slot) for slot in slots]
+
+        def work(stripe: slice) -> Vector:
+            squares = np.zeros(self._count)
+            for columns in blocks(stripe):
+                rows = self.block(columns)
+                altered = rows[slots]
+                change(altered, columns)
+                for slot, row, out in zip(slots, altered, own, strict=True):
+                    rows[slot] = out[columns] = row
+                squares += np.einsum("ij,ij->i", rows, rows)
+            return squares
+
+        squares: list[float] = np.sum(over_columns(self.size, work), axis=0).tolist()
+        for slot, vector in zip(slots, own, strict=True):
+            row = Row("altered row", vector)
+            self._draw(slot, row)
+            if self._made_of is not None:
+                self._made_of[slot] = row
+        return squares
+
+    def release(self) -> None:
+        """Give the memory back to the workspace; the rows are gone."""
+        self._workspace.give(self._store)
+        self._store, self._count = self._store[:0], 0
+        if self._made_of is not None:
+            self._made_of = []
+
+    def _measured(self, rows: Sequence[Row]) -> list[float]:
+        """Squared lengths of new rows; they are written down, or their samples, while they are in cache."""
+        first, written = self._count, self._made_of is None
+        samples = self._store[:, self._written :]
+
+        def work(stripe: slice) -> list[float]:
+            squares, room = [0.0] * len(rows), np.empty(0 if written else LONG_BLOCK, self.dtype)
+            for columns in blocks(stripe, LONG_BLOCK):
+                for i, row in enumerate(rows):
+                    place = self._store[first + i, columns] if written else room[: _width(columns)]
+                    formed = row.form(columns, place)
+                    squares[i] += float(np.dot(formed, formed))
+            for i, row in enumerate(rows) if samples.size else ():
+                # What is written down is in cache, and one vector.
+                source = Row(row.kind, self._store[first + i, : self.size]) if written else row
+                source.draw(stripe, samples[first + i])
+            return squares
+
+        parts = over_columns(self.size, work)
+        return parts[0] if len(parts) == 1 else [sum(part) for part in zip(*parts, strict=True)]
+
+    def _formed(self, row: Row) -> Vector:
+        whole = self._workspace.vector(self.size, self.dtype)
+
+        def work(stripe: slice) -> None:
+            for columns in blocks(stripe, LONG_BLOCK):
+                row.form(columns, whole[columns])
+
+        over_columns(self.size, work)
+        return whole
+
+    def _own(self, slot: int) -> Vector:
+        """Where to write a row that is no longer the difference of what came in."""
+        if self._made_of is None:
+            return self._store[slot, : self.size]
+        return self._workspace.vector(self.size, self.dtype)
+
+    def _draw(self, slot: int, row: Row) -> None:
+        out = self._store[slot, self._written :]
+        if len(out):
+            over_columns(self.size, lambda stripe: row.draw(stripe, out))
+
+    def _reserve(self, rows: int) -> None:
+        if rows <= len(self._store):
+            return
+        grown = np.empty((max(4, rows, 3 * len(self._store) // 2), self._store.shape[1]), self.dtype)
+        grown[: self._count] = self._store[: self._count]
+        self._store = grown
+
+
+def _width(columns: slice) -> int:
+    return int(columns.stop - columns.start)
