@@ -1,0 +1,56 @@
+"""Short vectors within the header that announces them: chunk and trailer would cost more than they carry.
+
+Only for peers that speak version 1.2 of the protocol. A receiver reads an enclosed vector as the chunk and
+the trailer that it stands for, so that it is checked by the same code.
+"""
+
+from typing import Final
+
+from google.protobuf.message import Message
+
+from fedecado.common.checksum import crc32
+from fedecado.common.layout import Vector
+from fedecado.common.wire import BulkChunk, Bytes, to_little_endian, to_varint
+from fedecado.v1.session_pb2 import CoordinatorMessage, ProtocolVersion
+from fedecado.v1.transfer_pb2 import Enclosed, Trailer
+
+MOST: Final = 1 << 16
+"""Bytes of the longest vector that is enclosed. Receivers take any that fits into a message."""
+
+_SINCE: Final = 2
+_LENGTH_DELIMITED: Final = 2
+"""The wire type of messages within messages."""
+
+
+def is_understood(protocol: ProtocolVersion) -> bool:
+    """Whether a peer that speaks this version takes enclosed vectors."""
+    return protocol.minor >= _SINCE
+
+
+def enclose(vector: Vector | Bytes) -> Enclosed:
+    """The vector as a field of its header."""
+    data = to_little_endian(vector).tobytes()
+    return Enclosed(data=data, crc32=crc32(data))
+
+
+def as_transfer(enclosed: Enclosed) -> tuple[BulkChunk, Trailer]:
+    """The messages that an enclosed vector stands for."""
+    data = enclosed.data
+    return BulkChunk(0, memoryview(data)), Trailer(length=len(data), crc32=enclosed.crc32)
+
+
+def field(header: type[Message], name: str, vector: Vector) -> bytes:
+    """A vector as bytes to be appended to such a header: made once, they fit those of all workers."""
+    number: int = header.DESCRIPTOR.fields_by_name[name].number
+    return _delimited(number, enclose(vector).SerializeToString())
+
+
+def with_fields(kind: str, header: Message, *fields: bytes) -> bytes:
+    """A coordinator's message, serialised: a header of this kind and the fields that are appended to it."""
+    number: int = CoordinatorMessage.DESCRIPTOR.fields_by_name[kind].number
+    return _delimited(number, header.SerializeToString(), *fields)
+
+
+def _delimited(number: int, *parts: bytes) -> bytes:
+    length = sum(map(len, parts))
+    return b"".join((to_varint(number << 3 | _LENGTH_DELIMITED), to_varint(length), *parts))
