@@ -11,7 +11,7 @@ float32 a norm is good to about 1e-4 of the largest row. Those of very long rows
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from fedecado.server.numerics import sample
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import LONG_BLOCK, blocks, fast_width, over_columns
 from fedecado.server.numerics.gram import Gram
+from fedecado.server.numerics.spread import Spread
 from fedecado.server.numerics.workspace import Workspace
 
 _Fill = Callable[[slice, Vector], object]
@@ -51,14 +52,6 @@ class Basis:
         self._gram = Gram() if gram else None
         self.total_slot: int | None = None
         self.move_slots: list[int] = []
-
-    @classmethod
-    def unit(cls, size: int, dtype: npt.DTypeLike) -> "Basis":
-        """The unit vectors: coefficients over them are vectors themselves."""
-        basis = cls(size, dtype, capacity=size, gram=True)
-        basis._store[:size] = np.eye(size)
-        basis._squares, basis._gram = [1.0] * size, Gram(np.eye(size))
-        return basis
 
     @property
     def slots(self) -> int:
@@ -150,7 +143,7 @@ class Basis:
 
     def advance(
         self,
-        coefficients: Floats,
+        spread: Spread,
         vectors: Sequence[Vector | None],
         total: Floats,
         squares: Floats | None = None,
@@ -161,21 +154,19 @@ class Basis:
         stays the exact sum of what is stored however many rounds go by. `squares` receives the squared
         lengths of the results, taken while they are in cache.
         """
-        weights, rows = coefficients.astype(self.dtype), self.rows
+        changes = _Changes(spread, self.rows)
         results = [self._workspace.vector(self.size, self.dtype) for _ in vectors]
         moved: Floats = np.asarray(self._workspace.vector(self.size, np.float64), np.float64)
-        widest, narrow = _widths(*weights.shape)
+        widest, narrow = _widths(len(results), math.prod(changes.shape))
 
         def work(stripe: slice) -> Floats:
-            change, (new, old) = np.empty((len(results), widest), self.dtype), np.empty((2, widest))
+            (new, old), room = np.empty((2, widest)), np.empty((changes.room, widest), self.dtype)
             lengths = np.zeros(len(results))
             for columns in blocks(stripe, widest):
-                at, width = columns.start, columns.stop - columns.start
-                for part in blocks(slice(0, width), narrow):
-                    np.matmul(weights, rows[:, at + part.start : at + part.stop], out=change[:, part])
+                width = columns.stop - columns.start
                 sums, so_far = moved[columns], total[columns]
-                for i, (vector, result) in enumerate(zip(vectors, results, strict=True)):
-                    after, exact, by = result[columns], new[:width], change[i, :width]
+                for i, by in enumerate(changes.on(columns, narrow, room)):
+                    vector, after, exact = vectors[i], results[i][columns], new[:width]
                     if vector is None:
                         after[:] = exact[:] = by
                     else:
@@ -195,10 +186,21 @@ class Basis:
             np.sum(parts, axis=0, out=squares)
         return results, moved
 
+    def norms(self, spread: Spread, row: Floats, *, rms: bool) -> Floats:
+        """Root mean square, or else the largest absolute value, of a spread's combinations and one more."""
+        if rms and spread.few and self.size >= self.slots and self.gram is not None:
+            return np.append(self._rms(spread.squares(self.gram)), self.rms(row[None, :]))
+        rows = np.vstack([spread.dense(), row])
+        return self.rms(rows) if rms else self.peak(rows)
+
     def rms(self, coefficients: Floats) -> Floats:
         """Root mean square over the parameters of each combination, from the Gram matrix."""
+        if self.size < self.slots:  # where the vectors themselves are less work, and exact
+            return np.asarray(np.sqrt(np.mean(np.square(coefficients @ self.rows), axis=1)))
         assert self.gram is not None  # noqa: S101 - a programming error, not an input
-        squares = np.sum((coefficients @ self.gram) * coefficients, axis=1)
+        return self._rms(np.sum((coefficients @ self.gram) * coefficients, axis=1))
+
+    def _rms(self, squares: Floats) -> Floats:
         return np.asarray(np.sqrt(np.maximum(squares, 0.0) / self.size))
 
     def peak(self, coefficients: Floats) -> Floats:
@@ -216,6 +218,12 @@ class Basis:
         if self._width > self.size:
             return sample.bound(coefficients, np.asarray(self._squares))
         return np.asarray(self.rms(coefficients) * math.sqrt(self.size))
+
+    def lengths(self, spread: Spread) -> Floats:
+        """The same for each combination of a spread."""
+        if self._width > self.size or self.size < self.slots or self.gram is None or not spread.few:
+            return self.length(spread.dense())
+        return np.asarray(self._rms(spread.squares(self.gram)) * math.sqrt(self.size))
 
     def squares(self) -> Floats:
         """Squared length of every displacement, in order of arrival."""
@@ -290,14 +298,57 @@ class Basis:
         self._store = grown
 
 
-def _widths(results: int, rows: int) -> tuple[int, int]:
+class _Changes:
+    """What a spread comes to, block by block of columns."""
+
+    def __init__(self, spread: Spread, rows: Vector) -> None:
+        self._rows, self._own, self._few = rows, spread.own, spread.few
+        factors, terms = (spread.shared, spread.terms) if spread.few else (spread.dense(), spread.terms[:0])
+        self._factors, self._terms = factors.astype(rows.dtype), terms.astype(rows.dtype)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the product that is taken, before its columns."""
+        return len(self._factors), len(self._rows)
+
+    @property
+    def room(self) -> int:
+        """Rows of memory that `on` wants to be given."""
+        return len(self._factors) + (2 if self._few else 0)
+
+    def on(self, columns: slice, narrow: int, room: Vector) -> Iterable[Vector]:
+        """The clients' combinations in turn; each may be gone when the next is asked for."""
+        width = columns.stop - columns.start
+        products = room[: len(self._factors), :width]
+        for part in blocks(slice(0, width), narrow):
+            at = slice(columns.start + part.start, columns.start + part.stop)
+            np.matmul(self._factors, self._rows[:, at], out=products[:, part])
+        return self._apart(columns, products, *room[len(products) :, :width]) if self._few else products
+
+    def _apart(self, columns: slice, products: Vector, by: Vector, one: Vector) -> Iterator[Vector]:
+        """What clients share, taken apart, and each one's own."""
+        own, rows, (starts, moves, *_) = self._own, self._rows, self._terms
+        shares = np.ascontiguousarray(self._terms[2:].T)
+        offsets = dict(zip(own.late.tolist(), own.offsets.tolist(), strict=True))
+        for i, slot in enumerate(own.moves.tolist()):
+            if len(products) == 1:
+                np.multiply(products[0], shares[i, 0], out=by)
+            else:
+                np.dot(shares[i], products, out=by)
+            by += np.multiply(rows[slot, columns], moves[i], out=one)
+            if i in offsets:
+                by += np.multiply(rows[offsets[i], columns], starts[i], out=one)
+            yield by
+
+
+def _widths(results: int, multiplications: int) -> tuple[int, int]:
     """Columns of a block that is written on to all results, and of the products it is made of.
 
     The first is as wide as stays in cache: calls on few columns cost more than their work, and memory is read
     faster in long runs.
     """
     widest = min(LONG_BLOCK, max(4096, 10 * LONG_BLOCK // results))
-    return widest, min(fast_width(results * rows), widest) or widest
+    return widest, min(fast_width(multiplications), widest) or widest
 
 
 def require_usable(vector: Vector) -> None:
