@@ -55,10 +55,12 @@ class Bare:
 
     def _task(self, state: Vector) -> tuple[bytes, ...]:
         """The messages of a task: one if its vectors are short, as the coordinator sends them."""
-        vectors = {"state": state} if self._drift is None else {"state": state, "drift": self._drift}
+        vectors = {pb.Assign.STATE_FIELD_NUMBER: state}
+        if self._drift is not None:
+            vectors[pb.Assign.DRIFT_FIELD_NUMBER] = self._drift
         if state.nbytes <= MOST:
-            parts = (field(pb.Assign, name, vector) for name, vector in vectors.items())
-            return (with_fields("assign", self._header, *parts),)
+            parts = (field(number, vector) for number, vector in vectors.items())
+            return (with_fields(pb.CoordinatorMessage.ASSIGN_FIELD_NUMBER, self._header, *parts),)
         return _message(assign=self._header), *(frame for v in vectors.values() for frame in Frames(v))
 
     async def _take(self, own: int, context: Any) -> bool:

@@ -30,14 +30,15 @@ def test_a_vector_comes_out_as_it_went_in(size: int, dtype: DType) -> None:
 def test_appended_fields_are_read_as_the_headers_own(size: int, task: int, drifts: bool) -> None:
     state: Vector = np.arange(size, dtype=np.float32)
     header, wanted = (Assign(task_id=task, weight=0.5, traceparent="t") for _ in range(2))
-    fields = [field(Assign, "state", state)]
+    fields = [field(Assign.STATE_FIELD_NUMBER, state)]
     wanted.state.CopyFrom(enclose(state))
     if drifts:
-        fields.append(field(Assign, "drift", -state))
+        fields.append(field(Assign.DRIFT_FIELD_NUMBER, -state))
         wanted.drift.CopyFrom(enclose(-state))
-    message = CoordinatorMessage.FromString(with_fields("assign", header, *fields))
+    number = CoordinatorMessage.ASSIGN_FIELD_NUMBER
+    message = CoordinatorMessage.FromString(with_fields(number, header, *fields))
     assert message == CoordinatorMessage(assign=wanted)
-    assert message.SerializeToString(deterministic=True) == with_fields("assign", wanted)
+    assert message.SerializeToString(deterministic=True) == with_fields(number, wanted)
 
 
 @pytest.mark.parametrize(

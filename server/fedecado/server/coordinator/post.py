@@ -49,7 +49,7 @@ class Version:
     @cached_property
     def enclosed(self) -> bytes:
         """The field of an assignment."""
-        return enclosed.field(pb.Assign, "state", self._state)
+        return enclosed.field(pb.Assign.STATE_FIELD_NUMBER, self._state)
 
 
 def assignment(
@@ -76,8 +76,9 @@ def assignment(
     )
     parcel: Parcel
     if version.short and enclosed.is_understood(member.hello.protocol):
-        own = () if drift is None else (enclosed.field(pb.Assign, "drift", drift),)
-        parcel = (enclosed.with_fields("assign", header, version.enclosed, *own),)
+        own = () if drift is None else (enclosed.field(pb.Assign.DRIFT_FIELD_NUMBER, drift),)
+        number = pb.CoordinatorMessage.ASSIGN_FIELD_NUMBER
+        parcel = (enclosed.with_fields(number, header, version.enclosed, *own),)
     else:
         parcel = chain((envelope(header),), frames, () if drift is None else encode(drift))
     return parcel, header.state_bytes + header.drift_bytes
