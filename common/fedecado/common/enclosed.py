@@ -15,8 +15,11 @@ from fedecado.common.wire import BulkChunk, Bytes, to_little_endian, to_varint
 from fedecado.v1.session_pb2 import ProtocolVersion
 from fedecado.v1.transfer_pb2 import Enclosed, Trailer
 
-MOST: Final = 1 << 16
-"""Bytes of the longest vector that is enclosed. Receivers take any that fits into a message."""
+MOST: Final = 1 << 17
+"""Bytes of the longest vector that is enclosed: from twice as many on its copies cost what messages do.
+
+Receivers take any that fits into a message.
+"""
 
 _SINCE: Final = 2
 
