@@ -13,8 +13,9 @@ import uvloop
 from benchmarks.line import Line, UnexpectedError
 from benchmarks.servers import Server
 from fedecado.common.allocator import keep_chunk_buffers
+from fedecado.common.enclosed import MOST, enclose
 from fedecado.common.layout import Layout
-from fedecado.common.wire import Frames, encode
+from fedecado.common.wire import encode
 from fedecado.v1 import session_pb2 as pb
 
 R = TypeVar("R")
@@ -36,7 +37,7 @@ class Fleet:
         self._opened, self._workers = opened, workers
         self.layout = Layout.flat(parameters)
         self._vector = np.full(parameters, 0.5, np.float32)
-        self._frames = Frames(self._vector) if parameters < 1 << 20 else None
+        self._enclosed = enclose(self._vector) if self._vector.nbytes <= MOST else None
         self._assigned: list[pb.Assign] = []
         self.lines: list[Line] = []
 
@@ -74,8 +75,8 @@ class Fleet:
 
     def work(self, rounds: int) -> None:
         """So many whole rounds."""
-        assert self._frames is not None
-        self._all(line.work(self._frames, rounds) for line in self.lines)
+        assert self._enclosed is not None
+        self._all(line.work(self._enclosed, rounds) for line in self.lines)
 
     def churn(self, count: int) -> None:
         """The first so many lines break, and the same workers come back as new processes."""
@@ -96,8 +97,8 @@ class Fleet:
 
     def work_until(self, version: int) -> None:
         """Work on all tasks that start from an older version."""
-        assert self._frames is not None
-        self._all(line.work_until(self._frames, version) for line in self.lines)
+        assert self._enclosed is not None
+        self._all(line.work_until(self._enclosed, version) for line in self.lines)
 
     def receive(self) -> None:
         """Everyone gets a task."""

@@ -10,8 +10,9 @@ from fedecado.common.layout import Layout
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.transport import open_async_channel
 from fedecado.common.wire import serialize_message
-from fedecado.v1 import PROTOCOL_MAJOR
+from fedecado.v1 import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from fedecado.v1 import session_pb2 as pb
+from fedecado.v1.transfer_pb2 import Enclosed
 
 METHOD = "/fedecado.v1.SessionService/Session"
 TRAILER = b"\x12"
@@ -41,7 +42,7 @@ class Line:
     async def hello(self) -> None:
         """Enrol; the first of all workers also gives the model to start from, see `give_model`."""
         hello = pb.Hello(
-            protocol=pb.ProtocolVersion(major=PROTOCOL_MAJOR),
+            protocol=pb.ProtocolVersion(major=PROTOCOL_MAJOR, minor=PROTOCOL_MINOR),
             worker_id=self.worker,
             incarnation=next(_incarnations),
             connection=1,
@@ -66,14 +67,14 @@ class Line:
     async def receive(self) -> pb.Assign:
         """A task, when all that belongs to it has arrived."""
         assign: pb.Assign = await self._expect("assign")
-        transfers = 2 if assign.drift_bytes else 1
+        transfers = 0 if assign.HasField("state") else 2 if assign.drift_bytes else 1
         while transfers:
             if (await self._read()).startswith(TRAILER):
                 transfers -= 1
         return assign
 
     async def send(self, assign: pb.Assign, frames: Iterable[bytes], **changes: Any) -> None:
-        """The task's result, whose messages are given; `changes` are of its header."""
+        """The task's result, with the messages that follow its header; `changes` are of the header."""
         header = pb.Update(
             task_id=assign.task_id,
             model_version=assign.model_version,
@@ -93,20 +94,20 @@ class Line:
         answer: pb.Acknowledge = await self._expect("acknowledge")
         assert answer.outcome == pb.Acknowledge.OUTCOME_ACCEPTED, answer
 
-    async def work(self, frames: Iterable[bytes], rounds: int) -> None:
+    async def work(self, state: Enclosed, rounds: int) -> None:
         """So many tasks, one after the other."""
         for _ in range(rounds):
-            await self.send(await self.receive(), frames)
+            await self.send(await self.receive(), (), state=state)
             await self.acknowledged()
 
-    async def work_until(self, frames: Iterable[bytes], version: int) -> None:
+    async def work_until(self, state: Enclosed, version: int) -> None:
         """Tasks that start from older versions; the first other one is kept for the next call."""
         while True:
             assign = self._kept or await self.receive()
             self._kept = assign if assign.model_version >= version else None
             if self._kept is not None:
                 return
-            await self.send(assign, frames)
+            await self.send(assign, (), state=state)
             await self.acknowledged()
 
     async def _expect(self, kind: str) -> Any:

@@ -13,6 +13,7 @@ from hostile_messages import LAYOUT, STATE, frames, fuzz
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedecado.common.enclosed import enclose
 from fedecado.common.errors import ProtocolError
 from fedecado.common.formats import encode as pack
 from fedecado.common.formats import packed_bytes
@@ -87,6 +88,8 @@ FAIR = st.sampled_from(
         *encode(STATE),
         *(header(task) for task in (1, 2, 3)),
         header(1, model_version=9),
+        *(header(task, state=enclose(STATE)) for task in (1, 2, 3)),
+        header(1, state=enclose(STATE[:3])),
         *(header(1, format=NUMBERS[name], state_bytes=packed_bytes(name, LAYOUT)) for name in COMPACT),
         *(frame for name in COMPACT for frame in encode(pack(name, LAYOUT, STATE, STATE).payload)),
         pb.WorkerMessage(
@@ -95,7 +98,10 @@ FAIR = st.sampled_from(
     ]
 )
 BEGINNINGS = st.sampled_from(
-    [hello("w1"), hello("w2"), hello("w1", connection=2), hello("e", pb.ROLE_EVALUATOR)]
+    [
+        *(hello("w1"), hello("w2"), hello("w1", connection=2), hello("e", pb.ROLE_EVALUATOR)),
+        hello("w3", protocol=pb.ProtocolVersion(major=1, minor=2)),
+    ]
 )
 SCRIPTS = st.builds(
     lambda first, rest: [first, *rest],

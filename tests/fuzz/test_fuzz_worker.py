@@ -11,6 +11,7 @@ from fedecado.client.effects import Effect, Leave, Retry, Send, Start
 from fedecado.client.pace import Pace
 from fedecado.client.session import Session
 from fedecado.client.work import Failed, Identity, Measured, Profile, Trained, Training, Work
+from fedecado.common.enclosed import enclose
 from fedecado.common.errors import ProtocolError
 from fedecado.common.wire import parse_coordinator_message
 from fedecado.v1 import session_pb2 as pb
@@ -21,12 +22,15 @@ WELCOME = pb.CoordinatorMessage(
 ASSIGN = pb.CoordinatorMessage(
     assign=pb.Assign(task_id=3, weight=1.0, state_bytes=LAYOUT.nbytes)
 ).SerializeToString()
+ENCLOSED = pb.CoordinatorMessage(
+    assign=pb.Assign(task_id=5, weight=1.0, state_bytes=LAYOUT.nbytes, state=enclose(STATE))
+).SerializeToString()
 EVALUATE = pb.CoordinatorMessage(
     evaluate=pb.Evaluate(task_id=4, state_bytes=LAYOUT.nbytes)
 ).SerializeToString()
 
 steps = st.lists(
-    st.sampled_from(["open", "close", "finish", "fail", "stop", WELCOME, ASSIGN, EVALUATE])
+    st.sampled_from(["open", "close", "finish", "fail", "stop", WELCOME, ASSIGN, ENCLOSED, EVALUATE])
     | frames(pb.CoordinatorMessage),
     max_size=14,
 )

@@ -127,6 +127,8 @@ class ProtocolClient:
 
     async def receive_assign(self) -> tuple[pb.Assign, Vector]:
         assign = await self.expect(pb.Assign)
+        if assign.HasField("state"):
+            return assign, np.frombuffer(assign.state.data, self.layout.dtype)
         state = await self.receive_vector(assign.state_bytes)
         if assign.drift_bytes:
             await self.receive_vector(assign.drift_bytes)
@@ -136,7 +138,7 @@ class ProtocolClient:
         await self.send(update=self.update_header(assign, state, **changes))
         await self.send_vector(state)
 
-    def update_header(self, assign: pb.Assign, state: Vector, **changes: Any) -> pb.Update:
+    def update_header(self, assign: pb.Assign, state: Vector, /, **changes: Any) -> pb.Update:
         fields: dict[str, Any] = {
             "task_id": assign.task_id,
             "model_version": assign.model_version,

@@ -5,6 +5,7 @@ grpc.aio drops what a client's deserializer raises, so messages are parsed here 
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import grpc
 from fedecado.client.effects import Effect, Ending, HangUp, Retry, Send
 from fedecado.client.session import Session
 from fedecado.common.errors import ProtocolError
+from fedecado.common.moving_limit import MovingLimit
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import TlsFiles
 from fedecado.common.transport import open_async_channel
@@ -102,38 +104,44 @@ class Connection:
         return self._session.ending or Retry(reason)
 
     async def _read(self, call: Call) -> None:
-        session = self._session
-        while session.ending is None or self._stopping.is_set():
-            data = await self._next(call)
-            if data is grpc.aio.EOF:
-                return
-            self._perform(session.received(parse_coordinator_message(data)))
-            if session.welcomed and self._welcomed_at is None:
-                self._welcomed_at = asyncio.get_running_loop().time()
-
-    async def _next(self, call: Call) -> Any:
-        # Between tasks the coordinator may be silent for ever; keepalive tells whether it is there.
-        session, timeouts = self._session, self._timeouts
-        limit = timeouts.answer if not session.welcomed else timeouts.stall if session.receiving else None
+        session, clock = self._session, asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout(limit):
-                return await call.read()
+            async with MovingLimit() as limit:
+                while session.ending is None or self._stopping.is_set():
+                    limit.move(clock() + self._patience)
+                    data = await call.read()
+                    if data is grpc.aio.EOF:
+                        return
+                    self._perform(session.received(parse_coordinator_message(data)))
+                    if session.welcomed and self._welcomed_at is None:
+                        self._welcomed_at = clock()
         except TimeoutError as error:
             what = "the rest of a transfer" if session.welcomed else "an answer to Hello"
-            raise ProtocolError(f"waited {limit:g} s for {what} from the coordinator") from error
+            raise ProtocolError(f"waited {self._patience:g} s for {what} from the coordinator") from error
+
+    @property
+    def _patience(self) -> float:
+        """Seconds to wait for the next message.
+
+        Between tasks the coordinator may be silent for ever; keepalive tells whether it is there.
+        """
+        if not self._session.welcomed:
+            return self._timeouts.answer
+        return self._timeouts.stall if self._session.receiving else math.inf
 
     async def _write(self, call: Call) -> None:
-        while isinstance(item := await self._outbox.get(), Send):
-            for message in self._messages(item):
-                try:
-                    async with asyncio.timeout(self._timeouts.stall):
+        clock, stall = asyncio.get_running_loop().time, self._timeouts.stall
+        try:
+            async with MovingLimit() as limit:
+                while isinstance(item := await self._outbox.get(), Send):
+                    for message in self._messages(item):
+                        limit.move(clock() + stall)
                         await call.write(message)
-                except TimeoutError as error:
-                    raise ProtocolError(
-                        f"the coordinator took nothing in for {self._timeouts.stall:g} s"
-                    ) from error
-                except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
-                    return  # the call is over; the reader learns why, after what is still to be read
+                    limit.move(math.inf)
+        except TimeoutError as error:
+            raise ProtocolError(f"the coordinator took nothing in for {stall:g} s") from error
+        except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
+            return  # the call is over; the reader learns why, after what is still to be read
         with suppress(asyncio.InvalidStateError):  # the coordinator may have ended the call by now
             await call.done_writing()
 

@@ -1,21 +1,21 @@
-"""The transfers behind an Assign or an Evaluate, gathered into a piece of work."""
+"""The vectors within or behind an Assign or an Evaluate, gathered into a piece of work."""
 
 from typing import final
 
 import numpy as np
 
 from fedecado.client.work import Measuring, Training, Work
-from fedecado.common import spares
+from fedecado.common import enclosed, spares
 from fedecado.common.errors import ProtocolError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.wire import BulkChunk, Receiver
 from fedecado.v1.session_pb2 import Assign, Evaluate
-from fedecado.v1.transfer_pb2 import Trailer
+from fedecado.v1.transfer_pb2 import Enclosed, Trailer
 
 
 @final
 class Incoming:
-    """One header and what follows it; after an error it is of no use any more."""
+    """One header, and what is in it or follows it; after an error it is of no use any more."""
 
     def __init__(self, header: Assign | Evaluate, layout: Layout) -> None:
         self.header, self._layout = header, layout
@@ -28,6 +28,26 @@ class Incoming:
             )
         self._receiver = self._expect(whole)
         self._state: Vector | None = None
+
+    def enclosed(self) -> Work | None:
+        """The work, or None if its vectors are still to come."""
+        header = self.header
+        drifts = isinstance(header, Assign) and header.HasField("drift")
+        if not header.HasField("state") and not drifts:
+            return None
+        if not header.HasField("state") or drifts != bool(self._drift_bytes):
+            raise ProtocolError(f"task {header.task_id} has some of its vectors in its header, but not all")
+        work = self._take(header.state)
+        header.ClearField("state")  # it is kept as long as the work
+        if isinstance(header, Assign) and drifts:
+            work = self._take(header.drift)
+            header.ClearField("drift")
+        return work
+
+    def _take(self, vector: Enclosed) -> Work | None:
+        chunk, trailer = enclosed.as_transfer(vector)
+        self.add(chunk)
+        return self.finish(trailer)
 
     def add(self, chunk: BulkChunk) -> None:
         self._receiver.add(chunk)

@@ -6,6 +6,7 @@ from typing import Any
 from fedecado.client.effects import Send
 from fedecado.client.observer import Answer
 from fedecado.client.work import Failed, Identity, Measured, Outcome, Profile, Trained, Work
+from fedecado.common import enclosed
 from fedecado.common.logs import about
 from fedecado.common.names import COMPACT, Format
 from fedecado.common.packed import NUMBERS
@@ -66,13 +67,17 @@ def failure(task: int, failed: Failed) -> WorkerMessage:
     )
 
 
-def result(work: Work, outcome: Outcome, digest: str) -> Send:
-    """What is sent for a piece of work that has come to its end."""
+def result(work: Work, outcome: Outcome, digest: str, *, encloses: bool = False) -> Send:
+    """What is sent for work that has come to its end; `encloses` puts a short vector into its header."""
     task = work.header.task_id
     match outcome:
         case Trained():
             sent = outcome.state if outcome.packed is None else outcome.packed.payload
-            return Send(WorkerMessage(update=_update(work, outcome, digest, sent.nbytes)), sent, task)
+            update = _update(work, outcome, digest, sent.nbytes)
+            if encloses and sent.nbytes <= enclosed.MOST:
+                update.state.CopyFrom(enclosed.enclose(sent))
+                return Send(WorkerMessage(update=update), task=task)
+            return Send(WorkerMessage(update=update), sent, task)
         case Measured():
             evaluation = Evaluation(
                 task_id=task,

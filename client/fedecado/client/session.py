@@ -17,6 +17,7 @@ from fedecado.client.incoming import Incoming
 from fedecado.client.observer import Observer, Observers
 from fedecado.client.pace import Pace
 from fedecado.client.work import Failed, Identity, Outcome, Profile, Trained, Work
+from fedecado.common.enclosed import is_understood
 from fedecado.common.errors import FedecadoError, ProtocolError
 from fedecado.common.logs import about, identify
 from fedecado.common.names import Format
@@ -67,6 +68,8 @@ class Session:
         self.upload: Format = upload
         """The format of updates, as agreed with the coordinator."""
         self._wanted_upload = upload
+        self._encloses = False
+        """Whether the coordinator takes short updates within their headers."""
         self._observer: Observer = observer or Observers()
         self.welcomed = False
         self.ending: Ending | None = None
@@ -189,6 +192,7 @@ class Session:
         identify(run=welcome.run_name or welcome.run_id)
         self.pace = self._own_pace.overridden(welcome.intervals)
         self.upload = replies.usable_format(welcome, self._wanted_upload)
+        self._encloses = is_understood(welcome.protocol)
         logger.info(
             "enrolled as %s (number %d) in run %s, weight %.3g, model version %d",
             *(self._identity.worker_id, welcome.worker_index, welcome.run_name or welcome.run_id),
@@ -220,9 +224,10 @@ class Session:
             if isinstance(header, Evaluate) != (self._identity.role == "evaluator"):
                 raise ProtocolError(f"task {task} is not for {self._identity.role}s")
             self._incoming = Incoming(header, self._profile.layout)
+            work = self._incoming.enclosed()
         except FedecadoError as error:
             return self._reject(task, error)
-        return []
+        return [] if work is None else self._begin(work)
 
     def _chunk(self, chunk: BulkChunk) -> list[Effect]:
         if self._incoming is not None:
@@ -240,11 +245,13 @@ class Session:
             work = self._incoming.finish(trailer)
         except FedecadoError as error:
             return self._reject(task, error)
-        if work is None:
-            return []
+        return [] if work is None else self._begin(work)
+
+    def _begin(self, work: Work) -> list[Effect]:
+        """All of a task has arrived."""
+        task, version = work.header.task_id, work.header.model_version
         self._incoming, self._held[task] = None, _Held(work)
         self._observer.started(work)
-        version = work.header.model_version
         logger.debug("task %d started from version %d", task, version, extra=replies.about_work(work))
         return [Start(work)]
 
@@ -260,7 +267,7 @@ class Session:
         assert held.outcome is not None  # noqa: S101 - for the type checker; callers see to it
         if isinstance(held.outcome, Failed):
             del self._held[task]
-        send = replies.result(held.work, held.outcome, self._profile.layout.digest)
+        send = replies.result(held.work, held.outcome, self._profile.layout.digest, encloses=self._encloses)
         self._observer.sending(held.work, send.message)
         return [send]
 

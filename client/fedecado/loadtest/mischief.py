@@ -25,11 +25,22 @@ class Spoiler:
             return message
         if isinstance(message, WorkerMessage):
             if message.WhichOneof("content") == "update":
-                self._task = message.update.task_id
-                if self._mischief == "garbage":
-                    return _GARBAGE
+                return self._spoil_update(message)
         elif self._task:
             return await self._spoil_chunk(message)
+        return message
+
+    def _spoil_update(self, message: WorkerMessage) -> WorkerMessage | bytes:
+        update = message.update
+        self._task = update.task_id
+        if self._mischief == "garbage":
+            return _GARBAGE
+        if update.HasField("state"):
+            if self._mischief == "stalling":
+                update.ClearField("state")  # what is announced never comes
+            if self._mischief == "damaged" and self._damaged != self._task:
+                self._damaged = self._task
+                update.state.crc32 ^= 1
         return message
 
     async def _spoil_chunk(self, chunk: bytes) -> bytes:

@@ -35,6 +35,7 @@ KEPT_MESSAGES: Final = 8
 
 Envelope = TypeVar("Envelope", WorkerMessage, CoordinatorMessage, GetModelResponse)
 Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.number[Any]]
 
 # Tag bytes: field number << 3 | wire type (0 varint, 2 length-delimited).
 _ENVELOPE_CHUNK: Final = 1 << 3 | 2
@@ -108,7 +109,7 @@ class Frames:
         part = self._vector[start : start + self._step]
         if self._divisor != 1.0:
             part = part / part.dtype.type(self._divisor)
-        data = _as_bytes(part.astype(part.dtype.newbyteorder("<"), copy=False)).data
+        data = _as_bytes(to_little_endian(part)).data
         if number == self._summed:  # whoever comes first sums; nobody comes to the trailer before that
             self._checksum.update(data)
             self._summed += 1
@@ -294,7 +295,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("not in shortest form, or longer than 63 bits")
 
 
-def _to_varint(value: int) -> bytes:
+def to_varint(value: int) -> bytes:
+    """A base-128 number in its shortest form."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -305,12 +307,17 @@ def _to_varint(value: int) -> bytes:
 
 def _chunk_prefix(offset: int, length: int) -> bytes:
     """What stands before a chunk's data in its envelope. Like protobuf, a zero offset is left out."""
-    place = bytes((_CHUNK_OFFSET,)) + _to_varint(offset) if offset else b""
-    inner = place + bytes((_CHUNK_DATA,)) + _to_varint(length)
-    return bytes((_ENVELOPE_CHUNK,)) + _to_varint(len(inner) + length) + inner
+    place = bytes((_CHUNK_OFFSET,)) + to_varint(offset) if offset else b""
+    inner = place + bytes((_CHUNK_DATA,)) + to_varint(length)
+    return bytes((_ENVELOPE_CHUNK,)) + to_varint(len(inner) + length) + inner
 
 
-def _as_bytes(vector: npt.NDArray[np.number[Any]]) -> Bytes:
+def to_little_endian(vector: Numbers) -> Numbers:
+    """The numbers as they travel; a copy only where the host has another byte order."""
+    return vector.astype(vector.dtype.newbyteorder("<"), copy=False)
+
+
+def _as_bytes(vector: Numbers) -> Bytes:
     return vector.view(np.uint8)
 
 

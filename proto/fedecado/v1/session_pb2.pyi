@@ -547,7 +547,8 @@ Global___InitialState: _TypeAlias = InitialState  # noqa: Y015
 class Assign(_message.Message):
     """Header of a piece of training. Followed by the transfer of the central state and then, if
     `drift_bytes` is not 0, by the transfer of the drift. Both are whole transfers: the frames of the
-    state are shared by all workers, those of the drift are this worker's own.
+    state are shared by all workers, those of the drift are this worker's own. Short ones may be enclosed
+    instead, then all that are announced are.
 
     The worker starts from x_start = x_c and steps
       x <- x - eta (grad f_i(x) + mu (x - x_start) - b).
@@ -564,6 +565,8 @@ class Assign(_message.Message):
     DRIFT_BYTES_FIELD_NUMBER: _builtins.int
     HINTS_FIELD_NUMBER: _builtins.int
     REFRESH_CURVATURE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DRIFT_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.int
     model_version: _builtins.int
@@ -584,6 +587,12 @@ class Assign(_message.Message):
     """Trace that this task belongs to, as in the W3C's traceparent header; empty when none is kept."""
     @_builtins.property
     def hints(self) -> Global___Hints: ...
+    @_builtins.property
+    def state(self) -> _transfer_pb2.Enclosed:
+        """The central state and the drift, if they do not follow."""
+
+    @_builtins.property
+    def drift(self) -> _transfer_pb2.Enclosed: ...
     def __init__(
         self,
         *,
@@ -596,11 +605,13 @@ class Assign(_message.Message):
         drift_bytes: _builtins.int = ...,
         hints: Global___Hints | None = ...,
         refresh_curvature: _builtins.bool = ...,
+        state: _transfer_pb2.Enclosed | None = ...,
+        drift: _transfer_pb2.Enclosed | None = ...,
         traceparent: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["hints", b"hints"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drift", b"drift", "hints", b"hints", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drift_bytes", b"drift_bytes", "hints", b"hints", "model_version", b"model_version", "pull", b"pull", "refresh_curvature", b"refresh_curvature", "round", b"round", "state_bytes", b"state_bytes", "task_id", b"task_id", "traceparent", b"traceparent", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drift", b"drift", "drift_bytes", b"drift_bytes", "hints", b"hints", "model_version", b"model_version", "pull", b"pull", "refresh_curvature", b"refresh_curvature", "round", b"round", "state", b"state", "state_bytes", b"state_bytes", "task_id", b"task_id", "traceparent", b"traceparent", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -680,7 +691,9 @@ Global___Progress: _TypeAlias = Progress  # noqa: Y015
 
 @_typing.final
 class Update(_message.Message):
-    """Header of a finished training; the transfer of x_i, buffers included, follows, in the given format."""
+    """Header of a finished training; the transfer of x_i, buffers included, follows, in the given format,
+    unless it is enclosed.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -697,6 +710,7 @@ class Update(_message.Message):
     STATE_BYTES_FIELD_NUMBER: _builtins.int
     TRAINING_SECONDS_FIELD_NUMBER: _builtins.int
     FORMAT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.int
     model_version: _builtins.int
@@ -716,13 +730,17 @@ class Update(_message.Message):
     loss_after: _builtins.float
     layout_digest: _builtins.str
     state_bytes: _builtins.int
-    """Length of the state that follows, as it travels."""
+    """Length of the state, as it travels."""
     training_seconds: _builtins.float
     """Wall-clock time of the training alone."""
     format: _transfer_pb2.Format.ValueType
     """How the state is written; one that Welcome names, or none."""
     traceparent: _builtins.str
     """The worker's part of the task's trace, as in Assign."""
+    @_builtins.property
+    def state(self) -> _transfer_pb2.Enclosed:
+        """The state, if it does not follow."""
+
     def __init__(
         self,
         *,
@@ -739,11 +757,12 @@ class Update(_message.Message):
         state_bytes: _builtins.int = ...,
         training_seconds: _builtins.float = ...,
         format: _transfer_pb2.Format.ValueType = ...,
+        state: _transfer_pb2.Enclosed | None = ...,
         traceparent: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "curvature", b"curvature", "loss_after", b"loss_after", "loss_before", b"loss_before"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "curvature", b"curvature", "loss_after", b"loss_after", "loss_before", b"loss_before", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "curvature", b"curvature", "format", b"format", "layout_digest", b"layout_digest", "loss_after", b"loss_after", "loss_before", b"loss_before", "model_version", b"model_version", "samples_seen", b"samples_seen", "state_bytes", b"state_bytes", "steps", b"steps", "task_id", b"task_id", "traceparent", b"traceparent", "training_seconds", b"training_seconds", "weight", b"weight", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "_loss_after", b"_loss_after", "_loss_before", b"_loss_before", "curvature", b"curvature", "format", b"format", "layout_digest", b"layout_digest", "loss_after", b"loss_after", "loss_before", b"loss_before", "model_version", b"model_version", "samples_seen", b"samples_seen", "state", b"state", "state_bytes", b"state_bytes", "steps", b"steps", "task_id", b"task_id", "traceparent", b"traceparent", "training_seconds", b"training_seconds", "weight", b"weight", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__curvature: _TypeAlias = _typing.Literal["curvature"]  # noqa: Y015
     _WhichOneofArgType__curvature: _TypeAlias = _typing.Literal["_curvature", b"_curvature"]  # noqa: Y015
@@ -762,26 +781,34 @@ Global___Update: _TypeAlias = Update  # noqa: Y015
 
 @_typing.final
 class Evaluate(_message.Message):
-    """Header of a model version to be measured; the transfer of the state follows. Only for evaluators."""
+    """Header of a model version to be measured; the transfer of the state follows, unless it is enclosed.
+    Only for evaluators.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     STATE_BYTES_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.int
     model_version: _builtins.int
     state_bytes: _builtins.int
+    @_builtins.property
+    def state(self) -> _transfer_pb2.Enclosed:
+        """The state, if it does not follow."""
+
     def __init__(
         self,
         *,
         task_id: _builtins.int = ...,
         model_version: _builtins.int = ...,
         state_bytes: _builtins.int = ...,
+        state: _transfer_pb2.Enclosed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_version", b"model_version", "state_bytes", b"state_bytes", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_version", b"model_version", "state", b"state", "state_bytes", b"state_bytes", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

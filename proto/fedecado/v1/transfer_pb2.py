@@ -24,17 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66\x65\x64\x65\x63\x61\x64o/v1/transfer.proto\x12\x0b\x66\x65\x64\x65\x63\x61\x64o.v1\"%\n\x05\x43hunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"(\n\x07Trailer\x12\x0e\n\x06length\x18\x01 \x01(\x04\x12\r\n\x05\x63rc32\x18\x02 \x01(\x07*Z\n\x06\x46ormat\x12\x16\n\x12\x46ORMAT_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x46ORMAT_FLOAT16\x10\x01\x12\x13\n\x0f\x46ORMAT_BFLOAT16\x10\x02\x12\x0f\n\x0b\x46ORMAT_INT8\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66\x65\x64\x65\x63\x61\x64o/v1/transfer.proto\x12\x0b\x66\x65\x64\x65\x63\x61\x64o.v1\"%\n\x05\x43hunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\'\n\x08\x45nclosed\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\r\n\x05\x63rc32\x18\x02 \x01(\x07\"(\n\x07Trailer\x12\x0e\n\x06length\x18\x01 \x01(\x04\x12\r\n\x05\x63rc32\x18\x02 \x01(\x07*Z\n\x06\x46ormat\x12\x16\n\x12\x46ORMAT_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x46ORMAT_FLOAT16\x10\x01\x12\x13\n\x0f\x46ORMAT_BFLOAT16\x10\x02\x12\x0f\n\x0b\x46ORMAT_INT8\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fedecado.v1.transfer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FORMAT']._serialized_start=124
-  _globals['_FORMAT']._serialized_end=214
+  _globals['_FORMAT']._serialized_start=165
+  _globals['_FORMAT']._serialized_end=255
   _globals['_CHUNK']._serialized_start=43
   _globals['_CHUNK']._serialized_end=80
-  _globals['_TRAILER']._serialized_start=82
-  _globals['_TRAILER']._serialized_end=122
+  _globals['_ENCLOSED']._serialized_start=82
+  _globals['_ENCLOSED']._serialized_end=121
+  _globals['_TRAILER']._serialized_start=123
+  _globals['_TRAILER']._serialized_end=163
 # @@protoc_insertion_point(module_scope)

@@ -13,6 +13,8 @@ An Update may come in a compact Format instead.
  * A new header, or the end of the stream, discards a transfer that has no trailer yet;
    it is sent again from its start.
  * A receiver that refuses a transfer skips the chunks and the trailer still under way.
+ * From version 1.2 on a short vector may stand in its header instead, see Enclosed: no chunks and
+   no trailer follow then.
 
 Every envelope that carries transfers gives `chunk` number 1 and `trailer` number 2. The frames
 of a model version are thus the same bytes on every stream, encoded once for all receivers.
@@ -96,6 +98,35 @@ class Chunk(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Chunk: _TypeAlias = Chunk  # noqa: Y015
+
+@_typing.final
+class Enclosed(_message.Message):
+    """A whole vector within the header that announces it, for vectors so short that messages of their own
+    would cost more than they do. Only for peers of version 1.2 or later. It is checked as a transfer is:
+    against the announced length, by its checksum, and number by number.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    CRC32_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """What would be the data of the chunks, in one."""
+    crc32: _builtins.int
+    """CRC-32 of `data`, as in Trailer."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+        crc32: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32", b"crc32", "data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Enclosed: _TypeAlias = Enclosed  # noqa: Y015
 
 @_typing.final
 class Trailer(_message.Message):

@@ -30,6 +30,7 @@ from fedecado.client.task import Context, Role, Task
 from fedecado.client.trainer import Habits, Trainer
 from fedecado.client.window import Plan
 from fedecado.client.work import Identity, Learner, Outcome, Profile, Progress, Trained, Work
+from fedecado.common.enclosed import enclose
 from fedecado.common.errors import TaskError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.timeouts import Timeouts
@@ -109,7 +110,7 @@ class Line:
         getattr(message, name).CopyFrom(content)
         await self._context.write(message)
 
-    async def welcome(self, **fields: Any) -> Hello:
+    async def welcome(self, minor: int = 0, **fields: Any) -> Hello:
         """Take Hello, welcome the worker and ask for everything that it holds."""
         hello = await self.expect("hello")
         answers = [
@@ -118,7 +119,7 @@ class Line:
         ]
         intervals = Intervals(progress_seconds=0.001)
         welcome = Welcome(run_id="r", held_tasks=answers, intervals=intervals, **fields)
-        welcome.protocol.CopyFrom(ProtocolVersion(major=1))
+        welcome.protocol.CopyFrom(ProtocolVersion(major=1, minor=minor))
         await self.send(welcome)
         assert isinstance(hello, Hello)
         return hello
@@ -263,6 +264,41 @@ async def test_two_rounds_from_the_initial_state_to_the_end_of_the_run(station: 
         assert losses[1] == pytest.approx(losses[2])
         await line.finish()
     assert worker.result().code == 0
+
+
+@pytest.mark.parametrize("minor", [1, 2])
+async def test_a_short_update_is_one_message_where_the_coordinator_takes_that(
+    station: Station, minor: int
+) -> None:
+    puppet, state = quick(), np.arange(3, dtype="float32")
+    worker = asyncio.create_task(station.serve(lambda: puppet))
+    line = await station.coordinator.line()
+    assert (await line.welcome(minor)).protocol.minor >= 2
+    header = Assign(task_id=1, weight=1.0, state_bytes=12, drift_bytes=12)
+    header.state.CopyFrom(enclose(state))
+    header.drift.CopyFrom(enclose(state))
+    await line.send(header)
+    update = await line.expect("update")
+    if minor < 2:
+        np.testing.assert_array_equal(await line.vector(update.state_bytes), state + 1)
+    assert (update.state == enclose(state + 1)) == (minor >= 2)
+    await line.accept(1)
+    await line.finish()
+    assert (await worker).code == 0
+
+
+async def test_a_damaged_short_update_is_sent_again(station: Station) -> None:
+    worker = asyncio.create_task(station.serve(quick))
+    line = await station.coordinator.line()
+    await line.welcome(minor=2)
+    await line.assign(1, np.zeros(3, "float32"))
+    first = await line.expect("update")
+    refused = Acknowledge.OUTCOME_REFUSED
+    await line.send(Acknowledge(task_id=1, outcome=refused, reason=Acknowledge.REASON_DAMAGED))
+    assert await line.expect("update") == first
+    await line.accept(1)
+    await line.finish()
+    assert (await worker).code == 0
 
 
 async def test_an_upload_that_broke_off_is_sent_again_and_not_trained_again(station: Station) -> None:

@@ -11,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedecado.common import formats
+from fedecado.common.enclosed import enclose
 from fedecado.common.errors import ChecksumError, FormatError, LayoutError, NonFiniteError, ProtocolError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.names import COMPACT, Compact
 from fedecado.common.packed import NUMBERS
-from fedecado.common.wire import BulkChunk, encode, parse_worker_message
+from fedecado.common.wire import BulkChunk, Bytes, encode, parse_worker_message
 from fedecado.server.coordinator.inbox import Arrival, Inbox, Received, Spoiled, Unwanted
+from fedecado.server.coordinator.quotas import Quotas
 from fedecado.server.store.vault import Vault
 from fedecado.v1 import session_pb2 as pb
-from fedecado.v1.transfer_pb2 import Trailer
+from fedecado.v1.transfer_pb2 import Enclosed, Trailer
 
 LAYOUT = Layout.flat(600_000)
 
@@ -213,7 +215,86 @@ def test_nothing_fits_before_the_run_has_a_layout(vector: Vector) -> None:
 
 
 SMALL = Layout.flat(8)
+
+
+def enclosing(vector: Vector | Bytes, **changes: object) -> pb.WorkerMessage:
+    """An update of the small layout, in one message."""
+    fields = {"layout_digest": SMALL.digest, "state_bytes": SMALL.nbytes, "state": enclose(vector)}
+    return header(**{**fields, **changes})
+
+
+def cut(message: pb.WorkerMessage, to: int) -> pb.WorkerMessage:
+    message.update.state.data = message.update.state.data[:to]
+    return message
+
+
+def test_an_enclosed_update_arrives_with_its_header() -> None:
+    inbox, vector = Inbox(lambda: SMALL), np.arange(8, dtype=np.float32)
+    (received,) = arrivals(inbox, enclosing(vector))
+    assert isinstance(received, Received) and not inbox.receiving
+    np.testing.assert_array_equal(received.vector, vector)
+    assert received.square == float(np.dot(vector, vector))
+
+
+@pytest.mark.parametrize("format", COMPACT)
+def test_an_enclosed_update_may_be_compact(format: Compact) -> None:
+    start = np.arange(8, dtype=np.float32)
+    payload = formats.encode(format, SMALL, start, start + 1).payload
+    inbox = Inbox(lambda: SMALL, start=lambda header: start)
+    message = enclosing(payload, format=NUMBERS[format], state_bytes=payload.nbytes)
+    (received,) = arrivals(inbox, message)
+    assert isinstance(received, Received)
+    wanted = formats.decode(formats.encode(format, SMALL, start, start + 1), SMALL, start)
+    np.testing.assert_array_equal(received.vector, wanted)
+
+
+ONES, MANY = np.ones(8, np.float32), np.ones(9, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (enclosing(ONES, state=pb.Update().state), ProtocolError),
+        (cut(enclosing(ONES), 0), ProtocolError),
+        (cut(enclosing(ONES), 28), ChecksumError),
+        (cut(enclosing(ONES), 31), ChecksumError),
+        (enclosing(MANY), ProtocolError),
+        (enclosing(MANY, state_bytes=MANY.nbytes), LayoutError),
+        (enclosing(ONES, state_bytes=1 << 60), LayoutError),
+        (enclosing(ONES, layout_digest="?"), LayoutError),
+        (enclosing(ONES, format=99), FormatError),
+        (enclosing(np.full(8, np.nan, np.float32)), NonFiniteError),
+        (enclosing(np.full(8, -np.inf, np.float32)), NonFiniteError),
+        (enclosing(ONES, state=Enclosed(data=ONES.tobytes(), crc32=1)), ChecksumError),
+    ],
+)
+def test_a_bad_enclosed_update_is_reported_and_the_session_goes_on(
+    message: pb.WorkerMessage, error: type[Exception]
+) -> None:
+    quotas = Quotas()
+    inbox = Inbox(lambda: SMALL, quotas=quotas)
+    (spoiled,) = arrivals(inbox, message)
+    assert isinstance(spoiled, Spoiled) and isinstance(spoiled.error, error)
+    assert not inbox.receiving and not quotas.memory
+    (received,) = arrivals(inbox, enclosing(ONES))
+    assert isinstance(received, Received)
+
+
+def test_an_enclosed_update_that_nobody_wants_is_passed_over() -> None:
+    (unwanted,) = arrivals(Inbox(lambda: SMALL, wanted=lambda header: False), enclosing(ONES))
+    assert isinstance(unwanted, Unwanted)
+
+
+def test_chunks_after_an_enclosed_vector_end_the_session() -> None:
+    inbox = Inbox(lambda: SMALL)
+    inbox.take(enclosing(ONES))
+    with pytest.raises(ProtocolError, match="without a header"):
+        inbox.take(next(transfer(ONES)))
+
+
 PIECES = (
+    enclosing(ONES),
+    cut(enclosing(ONES), 16),
     pb.WorkerMessage(update=pb.Update(task_id=1, layout_digest=SMALL.digest, state_bytes=SMALL.nbytes)),
     pb.WorkerMessage(update=pb.Update(task_id=2, layout_digest="?", state_bytes=3)),
     *transfer(np.ones(8, np.float32)),

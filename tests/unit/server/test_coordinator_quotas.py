@@ -48,6 +48,16 @@ def test_what_was_asked_for_does_not_count() -> None:
         assert not any(meter.pause(message) for _ in range(3))
 
 
+def test_an_enclosed_vector_earns_no_more_than_its_one_message() -> None:
+    meter = Meter(Limits(messages=1.0), None, Clock())
+    message = pb.WorkerMessage(update=pb.Update())
+    for _ in range(1000):
+        meter.asked_for(enclosed=True)
+        assert not meter.pause(message)
+    meter.asked_for(enclosed=True)
+    assert [meter.pause(message) > 0 for _ in range(11)] == [False] * 10 + [True]
+
+
 def test_all_sessions_share_one_total_rate() -> None:
     clock = Clock()
     quotas = Quotas(Limits(total_rate=1e6), clock)

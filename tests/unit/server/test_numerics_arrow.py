@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import lu_factor, lu_solve
 
-from fedecado.server.numerics import arrow
 from fedecado.server.numerics.arrow import FactorCache
 from fedecado.server.numerics.circuit import Floats
 
@@ -22,7 +21,10 @@ def dense(dt: float, L: float, C: float, G: Floats) -> Floats:
 
 def solve(dt: float, L: float, C: float, G: Floats, rhs: Floats, cache: FactorCache | None = None) -> Floats:
     order = np.argsort(G, kind="stable")
-    return arrow.solve((cache or FactorCache()).get(dt, L, C, G[order]), order, rhs)
+    f = (cache or FactorCache()).get(dt, L, C, G[order])
+    D = f.D[np.argsort(order)][:, None]
+    x_c = f.centre(rhs[-1], (rhs[:-1] / D)[order].sum(0))
+    return np.vstack([(rhs[:-1] + f.column * x_c) / D, x_c])
 
 
 @given(

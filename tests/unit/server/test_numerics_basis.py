@@ -12,6 +12,7 @@ from fedecado.common.errors import LayoutError, NonFiniteError
 from fedecado.server.numerics import columns, rows, sample
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.columns import BLOCK, STRIPE
+from fedecado.server.numerics.spread import Own, Spread
 from fedecado.server.numerics.workspace import LONG, Workspace
 
 Rows = npt.NDArray[Any]
@@ -23,6 +24,13 @@ LONG_ROW = sample.LONG
 @pytest.fixture(autouse=True)
 def shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "FORMED_BYTES", 4 * LONG_ROW)
+
+
+def plain(rows: Rows) -> Spread:
+    """Any rows of coefficients: what they share is all slots."""
+    none = np.empty(0, np.intp)
+    terms = np.vstack([np.zeros((2, len(rows))), rows.T])
+    return Spread(Own(np.zeros(len(rows), np.intp), none, none), terms, np.eye(rows.shape[1]))
 
 
 def filled(
@@ -108,7 +116,7 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.Monk
     def everything() -> list[bytes]:
         basis, _ = filled(3, 2 * BLOCK + 3, np.float32, older=1)
         weights = np.random.default_rng(1).standard_normal((3, basis.slots))
-        after, total = basis.advance(weights, [None] * 3, np.zeros(basis.size))
+        after, total = basis.advance(plain(weights), [None] * 3, np.zeros(basis.size))
         results = [basis.combine(weights[0]), *after, total, basis.gram]
         return [np.asarray(result).tobytes() for result in (*results, basis.peak(weights))]
 
@@ -133,7 +141,7 @@ def test_advancing_vectors_moves_their_sum_by_what_was_really_written(size: int,
     squares = np.full(3, np.nan)
     given, total = before[:2].copy(), F.copy()
     given.flags.writeable = total.flags.writeable = writeable
-    after, F = basis.advance(weights, [*given, None], total, squares)
+    after, F = basis.advance(plain(weights), [*given, None], total, squares)
     np.testing.assert_allclose(squares, np.sum(np.square(after, dtype=np.float64), axis=1), rtol=1e-5)
     np.testing.assert_allclose(after, before + weights @ rows, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(F, np.sum(after, axis=0, dtype=np.float64), rtol=1e-13, atol=1e-13)
@@ -164,7 +172,10 @@ def test_memory_of_long_results_is_reused_once_nobody_refers_to_them() -> None:
     size, workspace = LONG // 4, Workspace()
     basis = Basis(size, np.float32, workspace=workspace)
     basis.append(np.ones(size, np.float32), np.zeros(size, np.float32))
-    first, (flow,), total = basis.combine(np.ones(1)), *basis.advance(np.ones((1, 1)), [None], np.zeros(size))
+    first, (flow,), total = (
+        basis.combine(np.ones(1)),
+        *basis.advance(plain(np.ones((1, 1))), [None], np.zeros(size)),
+    )
     part, addresses = flow[5:], {first.ctypes.data, flow.ctypes.data}
     del first, flow
     held = [basis.combine(np.full(1, 3.0)) for _ in range(3)]
@@ -172,7 +183,7 @@ def test_memory_of_long_results_is_reused_once_nobody_refers_to_them() -> None:
     assert addresses & {vector.ctypes.data for vector in held} == addresses - {part.ctypes.data - 20}
     where = total.ctypes.data
     del total
-    assert basis.advance(np.ones((1, 1)), [None], np.zeros(size))[1].ctypes.data == where
+    assert basis.advance(plain(np.ones((1, 1))), [None], np.zeros(size))[1].ctypes.data == where
 
 
 def test_long_rows_take_no_memory_of_their_own() -> None:

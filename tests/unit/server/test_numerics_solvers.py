@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from fedecado.common.errors import NonFiniteError
-from fedecado.server.numerics import columns, direct
+from fedecado.server.numerics import columns, direct, spread
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit
 from fedecado.server.numerics.columns import BLOCK
@@ -108,6 +108,23 @@ def test_both_solvers_agree_over_several_blocks(
     assert_agree(case, Options(tolerance=0.02 if norm == "rms" else 0.1, norm=norm), tolerance)
 
 
+@pytest.mark.parametrize("factor", [0, 10**9])
+@pytest.mark.parametrize("level", [0, 2, 7])
+@pytest.mark.parametrize(
+    ("size", "tolerance", "dtype"), [(40, 1e-12, np.float64), (BLOCK + 17, 1e-6, np.float32)]
+)
+def test_both_solvers_agree_whether_rows_are_written_out_or_not(
+    size: int,
+    tolerance: float,
+    dtype: npt.DTypeLike,
+    level: int,
+    factor: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spread, "FEW", factor)
+    assert_agree(Round(5, size, dtype, older=3), Options(tolerance=0.02), tolerance, level)
+
+
 @pytest.mark.parametrize("level", [1, 4, 7])
 def test_both_solvers_agree_from_any_first_step(level: int) -> None:
     assert_agree(Round(3, 20, np.float64, older=1), Options(tolerance=0.01), 1e-12, level)
@@ -168,5 +185,4 @@ def test_solvers_agree_where_there_are_more_clients_than_parameters(
     dtype: npt.DTypeLike, tolerance: float, absent: Any
 ) -> None:
     case = Round(12, 3, dtype, older=5)
-    assert case.reduced(Options(absent=absent)).basis.slots == 3
     assert_agree(case, Options(absent=absent), tolerance)

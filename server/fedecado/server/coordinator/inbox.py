@@ -1,8 +1,8 @@
 """What a worker's messages amount to, without I/O.
 
-A transfer is a header, chunks and a trailer. The inbox collects it into one vector, checking as it
-goes. When something is wrong with it, the rest of the transfer is passed over and reported as spoiled
-with its header, so that the sender can be told why; the session goes on.
+A transfer is a header, chunks and a trailer, or a header that encloses its vector. The inbox collects it
+into one vector, checking as it goes. When something is wrong with it, the rest of the transfer is passed over
+and reported as spoiled with its header, so that the sender can be told why; the session goes on.
 """
 
 import math
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from fedecado.common import spares
+from fedecado.common import enclosed, spares
 from fedecado.common.errors import FedecadoError, LayoutError, ProtocolError, QuotaError
 from fedecado.common.formats import packed_bytes
 from fedecado.common.layout import DType, Layout, Vector
@@ -21,6 +21,7 @@ from fedecado.server.coordinator.quotas import Quotas
 from fedecado.server.federation import Result
 from fedecado.server.store import Landing
 from fedecado.v1 import session_pb2 as pb
+from fedecado.v1.transfer_pb2 import Trailer
 
 Header = pb.Update | pb.InitialState
 
@@ -35,6 +36,11 @@ class Received:
     """Squared length of the vector."""
     landing: Landing | None = None
     """The file that the vector goes to already."""
+
+    @property
+    def enclosed(self) -> bool:
+        """Whether all of it came in one message."""
+        return isinstance(self.header, pb.Update) and self.header.HasField("state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +109,11 @@ class Inbox:
             return None
         match message.WhichOneof("content"):
             case "trailer":
-                return self._trailer(message)
-            case "update" | "initial_state" as kind:
-                self._begin(getattr(message, kind))
+                return self._trailer(message.trailer)
+            case "update":
+                return self._update(message.update)
+            case "initial_state":
+                self._begin(message.initial_state)
             case "progress" | "evaluation" | "task_failed" | "bye" as kind:
                 arrival: Arrival = getattr(message, kind)
                 return arrival
@@ -114,6 +122,14 @@ class Inbox:
             case _:
                 pass  # a newer peer's message; minor versions only add
         return None
+
+    def _update(self, header: pb.Update) -> Arrival | None:
+        self._begin(header)
+        if not header.HasField("state"):
+            return None
+        chunk, trailer = enclosed.as_transfer(header.state)
+        self._chunk(chunk)
+        return self._trailer(trailer)
 
     def _begin(self, header: Header) -> None:
         # A new header discards an unfinished transfer: the worker started over.
@@ -167,16 +183,16 @@ class Inbox:
         self._quotas.release(self._reserved)
         self._reserved = 0
 
-    def _trailer(self, message: pb.WorkerMessage) -> Arrival:
+    def _trailer(self, trailer: Trailer) -> Arrival:
         if self._header is None:
             raise ProtocolError("a trailer without a header")
         header, receiver, landing, error = self._header, self._receiver, self._landing, self._error
         self.close()
         if receiver is not None:
             try:
-                vector = receiver.finish(message.trailer)
+                vector = receiver.finish(trailer)
                 if landing is not None:
-                    crc = receiver.crc if isinstance(receiver, PackedReceiver) else message.trailer.crc32
+                    crc = receiver.crc if isinstance(receiver, PackedReceiver) else trailer.crc32
                     landing.crc = crc
                 return Received(header, vector, receiver.square, landing)
             except FedecadoError as damaged:

@@ -39,7 +39,7 @@ class Judging:
     def ask(self, member: Member) -> None:
         """Send an evaluator the newest version that is due, unless it is at work."""
         if member.session is not None and (due := self._evaluation.next(member.id)) is not None:
-            member.session.send_parcel(examination(*due))
+            member.session.send_parcel(examination(*due, member))
             self._journal.bytes_sent += due[2].nbytes
 
     def answered(self, member: Member, answer: pb.Evaluation, target: Target | None) -> Measurement | None:

@@ -1,8 +1,11 @@
 """What goes out to workers, as parcels for their sessions."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
+from typing import final
 
+from fedecado.common import enclosed
 from fedecado.common.layout import Vector
 from fedecado.common.wire import Frames, encode
 from fedecado.server.coordinator.members import Member
@@ -30,11 +33,35 @@ class Suggestions:
         return bool(self.sensitivity_every and accepted and accepted % self.sensitivity_every == 0)
 
 
+@final
+class Version:
+    """A version of the model as it goes out, each form made once for all workers."""
+
+    def __init__(self, number: int, state: Vector) -> None:
+        self.number, self._state = number, state
+        self.frames = Frames(state)
+
+    @property
+    def short(self) -> bool:
+        """Whether it is enclosed for those who take that."""
+        return self._state.nbytes <= enclosed.MOST
+
+    @cached_property
+    def enclosed(self) -> bytes:
+        """The field of an assignment."""
+        return enclosed.field(pb.Assign.STATE_FIELD_NUMBER, self._state)
+
+
 def assignment(
-    offer: Offer, number: int, frames: Frames, suggestions: Suggestions, accepted: int, traceparent: str = ""
+    offer: Offer,
+    number: int,
+    version: Version,
+    suggestions: Suggestions,
+    member: Member,
+    traceparent: str = "",
 ) -> tuple[Parcel, int]:
-    """A task: its header, the version's frames that all workers share, this worker's drift."""
-    drift, weight = offer.assignment.kept, offer.assignment.weight
+    """A task: its header, the version in a form that workers share, this worker's drift."""
+    drift, weight, frames = offer.assignment.kept, offer.assignment.weight, version.frames
     header = pb.Assign(
         task_id=offer.task,
         model_version=offer.version,
@@ -44,16 +71,26 @@ def assignment(
         state_bytes=frames.nbytes,
         drift_bytes=0 if drift is None else drift.nbytes,
         hints=suggestions.hints(),
-        refresh_curvature=suggestions.refresh(accepted),
+        refresh_curvature=suggestions.refresh(member.accepted),
         traceparent=traceparent,
     )
-    parcel: Parcel = chain((envelope(header),), frames, () if drift is None else encode(drift, weight))
+    parcel: Parcel
+    if version.short and enclosed.is_understood(member.hello.protocol):
+        short = offer.assignment.drift
+        own = () if short is None else (enclosed.field(pb.Assign.DRIFT_FIELD_NUMBER, short),)
+        place = pb.CoordinatorMessage.ASSIGN_FIELD_NUMBER
+        parcel = (enclosed.with_fields(place, header, version.enclosed, *own),)
+    else:
+        parcel = chain((envelope(header),), frames, () if drift is None else encode(drift, weight))
     return parcel, header.state_bytes + header.drift_bytes
 
 
-def examination(task: int, version: int, state: Vector) -> Parcel:
+def examination(task: int, version: int, state: Vector, member: Member) -> Parcel:
     """A version to measure."""
     header = pb.Evaluate(task_id=task, model_version=version, state_bytes=state.nbytes)
+    if state.nbytes <= enclosed.MOST and enclosed.is_understood(member.hello.protocol):
+        header.state.CopyFrom(enclosed.enclose(state))
+        return (envelope(header),)
     return chain((envelope(header),), encode(state))
 
 

@@ -23,7 +23,7 @@ BURST_SECONDS: Final = 2.0
 SMALL_BYTES: Final = 1 << 16
 """Chunks below this count as messages: a vector in tiny ones costs the coordinator more than its bytes."""
 TRANSFER: Final = 3.0
-"""The fewest messages that a vector comes in."""
+"""The fewest messages that a vector comes in which is not enclosed in its header."""
 VISITS_PER_SECOND: Final = 1.0
 VISITS_AT_ONCE: Final = 30.0
 """Connections of one worker: each is written to the journal."""
@@ -93,12 +93,12 @@ class Meter:
             pauses.append(self._messages.take(1.0))
         return max(pauses)
 
-    def asked_for(self) -> None:
+    def asked_for(self, *, enclosed: bool = False) -> None:
         """A vector that was asked for is here: its header, its last chunk and its trailer are free.
 
         There is one for each task, and how many tasks there are is not the worker's to say.
         """
-        self._messages.give_back(TRANSFER)
+        self._messages.give_back(1.0 if enclosed else TRANSFER)
 
 
 @final

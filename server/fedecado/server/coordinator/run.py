@@ -18,7 +18,6 @@ from fedecado.common.layout import Layout, Vector
 from fedecado.common.logs import about
 from fedecado.common.names import COMPACT, Compact
 from fedecado.common.timeouts import Timeouts
-from fedecado.common.wire import Frames
 from fedecado.server.algorithms import Algorithm
 from fedecado.server.coordinator.beside import Beside
 from fedecado.server.coordinator.durable import Durable
@@ -36,7 +35,7 @@ from fedecado.server.coordinator.memory import (
     note_member,
 )
 from fedecado.server.coordinator.models import ModelFiles
-from fedecado.server.coordinator.post import Suggestions, acknowledge, assignment
+from fedecado.server.coordinator.post import Suggestions, Version, acknowledge, assignment
 from fedecado.server.coordinator.refusals import label, refused_result
 from fedecado.server.coordinator.session import Session
 from fedecado.server.coordinator.untrusted import checked_update
@@ -118,7 +117,7 @@ class Run:
         make = begin or (lambda layout, state: (Federation(engine, algorithm, layout, state), None))
         self._timeouts = timeouts or Timeouts()
         self._first = FirstModel(make, self._begin, self.members, self.beside, self._timeouts.first_model)
-        self._frames: tuple[int, Frames] | None = None
+        self._version: Version | None = None
         self._results: dict[int, Result] = {}
         self._aggregating = False
         self._leaving: list[str] = []
@@ -455,17 +454,17 @@ class Run:
 
     def _post(self, effect: Assign, member: Member, session: Session, offer: Offer) -> None:
         trace = self.traces.assigned(effect.task, effect.round, member.id)
-        frames = self._encoded(offer.version, offer.state)
-        parcel, size = assignment(offer, effect.round, frames, self.suggestions, member.accepted, trace)
+        version = self._encoded(offer.version, offer.state)
+        parcel, size = assignment(offer, effect.round, version, self.suggestions, member, trace)
         session.send_parcel(parcel)
         self.journal.bytes_sent += size
         member.task_since, member.progress = time.time(), None
 
-    def _encoded(self, version: int, state: Vector) -> Frames:
-        """The version's messages, made once for all workers."""
-        if self._frames is None or self._frames[0] != version:
-            self._frames = version, Frames(state)
-        return self._frames[1]
+    def _encoded(self, number: int, state: Vector) -> Version:
+        """A version as it goes out, made once for all workers."""
+        if self._version is None or self._version.number != number:
+            self._version = Version(number, state)
+        return self._version
 
     def _accept(self, member: Member, task: int, duplicate: bool) -> None:
         result = self._results.pop(task, None)

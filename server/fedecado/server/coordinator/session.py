@@ -105,7 +105,7 @@ class Session:
                         whole = began + stall + inbox.expected / self._slowest
                     if arrival is not None:
                         if isinstance(arrival, Received):
-                            meter.asked_for()
+                            meter.asked_for(enclosed=arrival.enclosed)
                         yield arrival
                         arrival = None  # a vector, perhaps: it must not stay until the next one is here
                     pause = meter.pause(message)

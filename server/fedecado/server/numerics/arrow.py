@@ -7,8 +7,9 @@
 
 Eliminating the clients first leaves one pivot at the centre, C + dt^2/L sum_i 1/D_i: the LU factors
 fill nothing in, all pivots are sums of positive terms (never singular for dt > 0, no row exchanges),
-and a solve costs a rows. LAPACK on the dense matrix (scipy's lu_factor and lu_solve, which the tests hold
-this against) lost: it costs a^2 rows, and its threads more than the work.
+and a solve costs a rows: x_c+ first, and from it J_i+ = (r_i + dt/L x_c+) / D_i. LAPACK on the dense matrix
+(scipy's lu_factor and lu_solve, which the tests hold this against) lost: it costs a^2 rows, and its threads
+more than the work.
 
 The unknowns may be flows I_i or their changes J_i: the matrix is the same.
 
@@ -20,7 +21,6 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedecado.server.numerics.circuit import Floats
 
@@ -30,7 +30,7 @@ class Factor:
     """LU factors of the arrow matrix for clients sorted by G."""
 
     D: Floats
-    """The clients' pivots, as a column."""
+    """The clients' pivots."""
     row: float
     """dt: the entries below the diagonal, before division by D."""
     column: float
@@ -38,21 +38,15 @@ class Factor:
     pivot: float
     """What is left at the centre."""
 
+    def centre(self, rhs: Floats, flows: Floats) -> Floats:
+        """x_c from its own right-hand side and the sum of the clients' r_i / D_i."""
+        return np.asarray((rhs - self.row * flows) / self.pivot)
+
 
 def factor(dt: float, L: float, C: float, G: Floats) -> Factor:
     """Factor the arrow matrix for sensitivities `G` in ascending order."""
     D = 1.0 + dt / (L * G)
-    return Factor(D[:, None], dt, dt / L, C + dt * (dt / L) * float(np.sum(1.0 / D)))
-
-
-def solve(factored: Factor, order: npt.NDArray[np.intp], rhs: Floats) -> Floats:
-    """Solve for every column of `rhs`: a client rows in the caller's order, then the centre's."""
-    f, solution = factored, np.empty_like(rhs)
-    flows = rhs[order] / f.D
-    x_c = (rhs[-1] - f.row * flows.sum(0)) / f.pivot
-    solution[order] = flows + f.column * x_c / f.D
-    solution[-1] = x_c
-    return solution
+    return Factor(D, dt, dt / L, C + dt * (dt / L) * float(np.sum(1.0 / D)))
 
 
 class FactorCache:

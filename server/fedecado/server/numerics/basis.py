@@ -19,10 +19,12 @@ import numpy.typing as npt
 from fedecado.common.errors import LayoutError
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import sample
+from fedecado.server.numerics.changes import Changes
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import LONG_BLOCK, apart, blocks, fast_width, over_columns
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.rows import Row, Rows
+from fedecado.server.numerics.spread import Spread
 from fedecado.server.numerics.workspace import Workspace
 
 
@@ -51,15 +53,6 @@ class Basis:
         self._gram = Gram() if gram else None
         self.total_slot: int | None = None
         self.move_slots: list[int] = []
-
-    @classmethod
-    def unit(cls, size: int, dtype: npt.DTypeLike) -> "Basis":
-        """The unit vectors: coefficients over them are vectors themselves."""
-        basis = cls(size, dtype, capacity=size, gram=True)
-        eye = np.eye(size, dtype=basis.dtype)
-        basis._squares = basis._rows.add([Row("unit vector", row) for row in eye])
-        basis._gram = Gram(np.eye(size))
-        return basis
 
     @property
     def slots(self) -> int:
@@ -161,7 +154,7 @@ class Basis:
 
     def advance(
         self,
-        coefficients: Floats,
+        spread: Spread,
         vectors: Sequence[Vector | None],
         total: Floats,
         squares: Floats | None = None,
@@ -173,21 +166,19 @@ class Basis:
         results, so that it stays the exact sum of what is stored however many rounds go by. `squares`
         receives the squared lengths of the results, taken while they are in cache.
         """
-        weights = coefficients.astype(self.dtype)
+        changes = Changes(spread, self.dtype)
         results = [self._successor(vector, self.dtype) for vector in vectors]
         moved: Floats = np.asarray(self._successor(total, np.float64), np.float64)
-        widest, narrow = _widths(*weights.shape)
+        widest, narrow = _widths(len(results), math.prod(changes.shape))
 
         def work(stripe: slice) -> Floats:
-            change, (new, old) = apart(len(results), widest, self.dtype), apart(2, widest, np.float64)
-            lengths, room = np.zeros(len(results)), self._rows.room(widest)
+            (new, old), lengths = apart(2, widest, np.float64), np.zeros(len(results))
+            formed, room = self._rows.room(widest), apart(changes.room, widest, self.dtype)
             for columns in blocks(stripe, widest):
-                width, rows = columns.stop - columns.start, self._rows.block(columns, room)
-                for part in blocks(slice(0, width), narrow):
-                    np.matmul(weights, rows[:, part], out=change[:, part])
+                width, rows = columns.stop - columns.start, self._rows.block(columns, formed)
                 sums, so_far = moved[columns], total[columns]
-                for i, (vector, result) in enumerate(zip(vectors, results, strict=True)):
-                    after, exact, by = result[columns], new[:width], change[i, :width]
+                for i, by in enumerate(changes.on(rows, narrow, room)):
+                    vector, after, exact = vectors[i], results[i][columns], new[:width]
                     if vector is None:
                         after[:] = exact[:] = by
                     else:
@@ -213,10 +204,21 @@ class Basis:
             return vector
         return self._workspace.vector(self.size, dtype)
 
+    def norms(self, spread: Spread, row: Floats, *, rms: bool) -> Floats:
+        """Root mean square, or else the largest absolute value, of a spread's combinations and one more."""
+        if rms and spread.few and self.size >= self.slots and self.gram is not None:
+            return np.append(self._rms(spread.squares(self.gram)), self.rms(row[None, :]))
+        rows = np.vstack([spread.dense(), row])
+        return self.rms(rows) if rms else self.peak(rows)
+
     def rms(self, coefficients: Floats) -> Floats:
         """Root mean square over the parameters of each combination, from the Gram matrix."""
+        if self.size < self.slots:  # where the vectors themselves are less work, and exact
+            return np.asarray(np.sqrt(np.mean(np.square(coefficients @ self.rows), axis=1)))
         assert self.gram is not None  # noqa: S101 - a programming error, not an input
-        squares = np.sum((coefficients @ self.gram) * coefficients, axis=1)
+        return self._rms(np.sum((coefficients @ self.gram) * coefficients, axis=1))
+
+    def _rms(self, squares: Floats) -> Floats:
         return np.asarray(np.sqrt(np.maximum(squares, 0.0) / self.size))
 
     def peak(self, coefficients: Floats) -> Floats:
@@ -236,6 +238,12 @@ class Basis:
         if self._rows.samples is not None:
             return sample.bound(coefficients, np.asarray(self._squares))
         return np.asarray(self.rms(coefficients) * math.sqrt(self.size))
+
+    def lengths(self, spread: Spread) -> Floats:
+        """The same for each combination of a spread."""
+        if self._rows.samples is not None or self.size < self.slots or self.gram is None or not spread.few:
+            return self.length(spread.dense())
+        return np.asarray(self._rms(spread.squares(self.gram)) * math.sqrt(self.size))
 
     def squares(self) -> Floats:
         """Squared length of every displacement, in order of arrival."""
@@ -265,11 +273,11 @@ class Basis:
             gram.grow(samples, sample.scale(self.size), self._rows.capacity)
 
 
-def _widths(results: int, rows: int) -> tuple[int, int]:
+def _widths(results: int, multiplications: int) -> tuple[int, int]:
     """Columns of a block that is written on to all results, and of the products it is made of.
 
     The first is as wide as stays in cache: calls on few columns cost more than their work, and memory is read
     faster in long runs.
     """
     widest = min(LONG_BLOCK, max(4096, 10 * LONG_BLOCK // results))
-    return widest, min(fast_width(results * rows), widest) or widest
+    return widest, min(fast_width(multiplications), widest) or widest

@@ -3,11 +3,16 @@
 They are taken for several new rows at once, so that the others are read once for all of them.
 """
 
+from typing import Final
+
 import numpy as np
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import BLOCK, blocks, fast_width, over_columns
+
+FEW: Final = 20
+"""Up to so many rows their products are taken row by row: BLAS is slow with small results of long sums."""
 
 
 class Gram:
@@ -35,7 +40,10 @@ class Gram:
             products = np.zeros((end - first, end))
             for columns in blocks(stripe, width):
                 block = rows[:, columns]
-                products += block[first:] @ block.T
+                if end > FEW:
+                    products += block[first:] @ block.T
+                else:
+                    _add_products(products, block, first)
             return products
 
         products: Floats = scale * np.sum(over_columns(rows.shape[1], work), axis=0)
@@ -49,3 +57,11 @@ class Gram:
         self._products[first:end, :first] = products[:, :first]
         self._products[:first, first:end] = products[:, :first].T
         self.rows = end
+
+
+def _add_products(products: Floats, block: Vector, first: int) -> None:
+    """Add the products of rows from `first` on with all up to them, and with those after them."""
+    for i in range(first, len(block)):
+        found = block[: i + 1] @ block[i]
+        products[i - first, : i + 1] += found
+        products[: i - first, i] += found[first:i]

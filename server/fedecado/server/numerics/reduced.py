@@ -6,9 +6,9 @@ With J_i = I_i - I_i_k, what a flow changes by, the circuit reads
 
 so the active flows themselves enter neither x_c nor J nor a truncation error; F does. The state is kept
 as coefficients over the slots of a `Basis`: a row per J_i and one for x_c - x_c_start. A step is one
-small solve on a dozen columns, whatever d is, and the cost of a round does not grow with the number of
-steps. `Solution.central` is one weighted sum of rows, ready before `Solution.flows` is asked for. Where
-there are more rows than parameters, the unit vectors take the rows' place: the smaller matrix is solved for.
+small solve on a few numbers per client, see `Spread`, whatever d is, and the passes over long vectors do not
+become more with the number of steps. `Solution.central` is one weighted sum of rows, ready before
+`Solution.flows` is asked for.
 """
 
 import math
@@ -25,6 +25,7 @@ from fedecado.server.numerics.circuit import Circuit, Floats
 from fedecado.server.numerics.columns import hold_blas
 from fedecado.server.numerics.gamma import fraction
 from fedecado.server.numerics.options import Options
+from fedecado.server.numerics.spread import Own, Spread
 from fedecado.server.numerics.steps import Steps, integrate
 
 
@@ -32,8 +33,10 @@ from fedecado.server.numerics.steps import Steps, integrate
 class _State:
     x_c: Floats
     """Coefficients of x_c(tau) - x_c(0)."""
-    J: Floats
-    """A row of coefficients per active client."""
+    J: Spread
+    """The active clients' rows; after a step, the last that they share is x_c."""
+    total: Floats
+    """The sum of J."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +74,10 @@ class Solution:
 
         `flow_squares` are the squared lengths of the active flows at the window's start.
         """
-        basis, total = self.basis, self.end.J.sum(0) + self.F
+        basis, end = self.basis, self.end
         with np.errstate(over="ignore", invalid="ignore"):
-            lengths = basis.length(np.vstack([self.end.x_c, total, self.end.J]))
-            lengths[2:] += np.sqrt(flow_squares)
+            flows = basis.lengths(end.J) + np.sqrt(flow_squares)
+            lengths = np.append(flows, basis.length(np.vstack([end.x_c, end.total + self.F])))
         if not (lengths < math.sqrt(np.finfo(basis.dtype).max)).all():
             values = lengths.max() / math.sqrt(basis.size)
             raise NonFiniteError(
@@ -93,45 +96,47 @@ class Reduced:
     def solve(self, basis: Basis, versions: list[int | None], circuit: Circuit, level: int = 0) -> Solution:
         """Integrate over the window; `versions` names the offset a client started from, if any."""
         hold_blas()
-        c, a = circuit, len(circuit.G)
+        c, own = circuit, _own(basis, versions)
         order = np.argsort(c.G, kind="stable")
-        sorted_G, G = c.G[order], c.G[:, None]
-        start, move, F = _coefficients(basis, versions)
-        if basis.size < basis.slots:
-            start, move, F = (part @ basis.rows for part in (start, move, F))
-            basis = Basis.unit(basis.size, basis.dtype)
-        slots = basis.slots
-        norm = basis.rms if self.options.norm == "rms" else basis.peak
-
-        def gamma(tau: float) -> Floats:
-            return np.asarray(start + fraction(tau, c.times, c.rho)[:, None] * move)
-
-        def slopes(state: _State, tau: float) -> Floats:
-            return np.asarray(state.x_c - gamma(tau) - state.J / G)
+        sorted_G, rank = c.G[order], np.argsort(order)
+        F = np.zeros(basis.slots)
+        F[basis.total_slot] = 1.0
+        rms = self.options.norm == "rms"
 
         def attempt(state: _State, tau: float, dt: float) -> tuple[_State, float]:
-            rhs = np.vstack([state.J - dt / c.L * gamma(tau + dt), c.C * state.x_c - dt * F])
-            solved = arrow.solve(self.cache.get(dt, c.L, c.C, sorted_G), order, rhs)
-            after = _State(solved[a], solved[:a])
-            eps_i = dt / (2 * c.L) * (slopes(after, tau + dt) - slopes(state, tau)) / G
-            eps_c = dt / (2 * c.C) * (after.J - state.J).sum(0)
-            return after, float(norm(np.vstack([eps_i, eps_c])).max())
+            f = self.cache.get(dt, c.L, c.C, sorted_G)
+            D, was, now = f.D[rank], fraction(tau, c.times, c.rho), fraction(tau + dt, c.times, c.rho)
+            flows = state.J.terms.copy()
+            flows[0] -= f.column
+            flows[1] -= f.column * now
+            flows /= D
+            total = Spread(own, flows, state.J.shared).total()
+            x_c = f.centre(c.C * state.x_c - dt * F, total)
+            answers = f.column / D
+            J = Spread(own, np.vstack([flows, answers]), np.vstack([state.J.shared, x_c]))
+            sum_after = total + answers.sum() * x_c
+            # The slopes' difference: that of x_c - Gamma_i - J_i / G_i.
+            eps = J.terms / -c.G
+            eps[:-1] += state.J.terms / c.G
+            eps[1] -= now - was
+            eps[-1] += 1.0
+            if len(state.J.shared):
+                eps[-2] -= 1.0
+            eps *= dt / (2 * c.L) / c.G
+            eps_c = dt / (2 * c.C) * (sum_after - state.total)
+            errors = basis.norms(Spread(own, eps, J.shared), eps_c, rms=rms)
+            return _State(x_c, J.compact(), sum_after), float(errors.max())
 
         # Whatever overflows is caught, and said in words, by the check of the error and of the room.
         with np.errstate(over="ignore", invalid="ignore"):
-            rest = _State(np.zeros(slots), np.zeros((a, slots)))
+            rest = _State(np.zeros(basis.slots), Spread.zero(own, basis.slots), np.zeros(basis.slots))
             end, steps = integrate(attempt, rest, c.T, level, self.options)
-            slope = (end.J.sum(0) + F) / c.C
+            slope = (end.total + F) / c.C
             return Solution(basis, end, steps, F, rate=float(basis.rms(slope[None, :])[0]))
 
 
-def _coefficients(basis: Basis, versions: list[int | None]) -> tuple[Floats, Floats, Floats]:
-    """Unit rows for the start offsets and the displacements, and F."""
-    a = len(versions)
-    start, move, F = np.zeros((a, basis.slots)), np.zeros((a, basis.slots)), np.zeros(basis.slots)
-    move[range(a), basis.move_slots] = 1.0
-    F[basis.total_slot] = 1.0
-    for i, version in enumerate(versions):
-        if version is not None:
-            start[i, basis.offset_slot(version)] = 1.0
-    return start, move, F
+def _own(basis: Basis, versions: list[int | None]) -> Own:
+    """Where the vectors of clients that started from these versions are."""
+    late = [i for i, version in enumerate(versions) if version is not None]
+    offsets = [basis.offset_slot(version) for version in versions if version is not None]
+    return Own(*(np.asarray(part, np.intp) for part in (basis.move_slots, late, offsets)))
