@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
 
 from fedecado.common.errors import ConfigError, NonFiniteError, NoUpdatesError, NumericsError, WindowError
-from fedecado.server.numerics.circuit import FOLLOW, Circuit
-from fedecado.server.numerics.options import Options
+from fedecado.server.numerics.circuit import FOLLOW, Circuit, Timescale
+from fedecado.server.numerics.options import Late, Options
 
 GOOD: dict[str, Any] = {
     "times": [0.1, 0.2, 0.4],
@@ -45,31 +45,33 @@ def test_a_trajectory_reaches_to_a_share_of_its_time_constant_within_its_bounds(
     np.testing.assert_allclose(1 / (circuit.G - h), [0.2, 0.4, 0.4, 0.12])
     np.testing.assert_array_equal(build(Options(rho=1.1)).rho, 1.1)
     np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed")).rho, 4.0)
-    np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed"), stretch=3.0).rho, 12.0)
-    np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed"), stretch=0.5).rho, 4.0)
+    np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed"), timescale=Timescale(3.0)).rho, 12.0)
+    np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed"), timescale=Timescale(0.5)).rho, 4.0)
 
 
 def test_the_horizon_is_the_rms_of_the_windows_or_the_longest() -> None:
     np.testing.assert_allclose(build().T, math.sqrt((0.1**2 + 0.2**2 + 0.4**2) / 3), rtol=1e-15)
     assert build(Options(horizon="longest")).T == 0.4
-    np.testing.assert_allclose(build(stretch=2.5).T, 2.5 * build().T, rtol=1e-15)
+    np.testing.assert_allclose(build(timescale=Timescale(2.5)).T, 2.5 * build().T, rtol=1e-15)
     assert pytest.approx(0.3, rel=1e-15) == build(times=[0.3, 0.3, 0.3]).T
 
 
 def test_a_horizon_that_adapts_follows_the_windows_of_a_round_a_fifth_of_the_way() -> None:
     first = build(times=[0.3, 0.3, 0.3])
-    long = build(times=[0.3, 0.3, 96.0], stretch=2.0, window=first.window)
+    long = build(times=[0.3, 0.3, 96.0], timescale=Timescale(2.0, first.window))
     rms = math.sqrt((0.3**2 + 0.3**2 + 96.0**2) / 3)
     assert (
         long.window == pytest.approx(0.3 * (rms / 0.3) ** FOLLOW) and pytest.approx(2 * long.window) == long.T
     )
     window = first.window
     for _ in range(40):
-        window = build(times=[0.03, 0.03, 0.03], window=window).window
+        window = build(times=[0.03, 0.03, 0.03], timescale=Timescale(window=window)).window
     assert window == pytest.approx(0.03, rel=1e-3), "a fleet that lowers its rates is followed"
     others: tuple[tuple[Literal["rms", "longest"], float], ...] = (("rms", rms), ("longest", 96.0))
     for horizon, now in others:
-        fixed = build(Options(horizon=horizon), times=[0.3, 0.3, 96.0], window=first.window)
+        fixed = build(
+            Options(horizon=horizon), times=[0.3, 0.3, 96.0], timescale=Timescale(window=first.window)
+        )
         assert (fixed.T, fixed.window) == pytest.approx((now, now)), "others take each round as it is"
 
 
@@ -82,6 +84,9 @@ def test_inductance_follows_critical_damping_unless_given() -> None:
 @pytest.mark.parametrize(("inertia", "expected"), [(0.0, 1.0), (0.1, 1.7), (1.0, 8.0)])
 def test_absent_clients_load_the_centre_with_their_inertia(inertia: float, expected: float) -> None:
     np.testing.assert_allclose(build(Options(inertia=inertia)).C, expected, rtol=1e-15)
+    heavier, alike = (build(Options(inertia=inertia, late=rule), staleness=2.0).C for rule in get_args(Late))
+    np.testing.assert_allclose(heavier - 1, 3 * (expected - 1), rtol=1e-14)
+    assert alike == build(Options(inertia=inertia)).C
 
 
 def test_a_round_of_one_client_has_a_circuit() -> None:
@@ -125,6 +130,7 @@ ALLOWED: dict[str, list[Any]] = {
     "norm": ["rms", "max"],
     "window": ["own", "common"],
     "absent": ["held", "ignored"],
+    "late": ["heavier", "alike"],
     "max_level": [0, 30],
 }
 REFUSED: dict[str, list[Any]] = {
@@ -138,6 +144,7 @@ REFUSED: dict[str, list[Any]] = {
     "norm": ["l2", None],
     "window": ["", None],
     "absent": ["dropped", None],
+    "late": ["lighter", None],
     "max_level": [-1, 31],
 }
 
@@ -168,4 +175,5 @@ def test_the_published_choices_can_be_selected() -> None:
         norm="max",
         window="common",
         absent="ignored",
+        late="alike",
     )

@@ -27,6 +27,9 @@ class SolverSection(Section):
     inertia: float = Field(
         0.1, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."
     )
+    late: Literal["heavier", "alike"] = Field(
+        "heavier", description="Whether that share grows with how late a round's updates are."
+    )
     kappa: float = Field(1.0, gt=0, description="Damping factor κ; 1 is critical damping.")
     inductance: float | None = Field(
         None, gt=0, description="Fixed inductance L; none derives it by damping."

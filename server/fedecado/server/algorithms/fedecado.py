@@ -15,7 +15,7 @@ from fedecado.server.algorithms.base import (
     Report,
 )
 from fedecado.server.numerics.basis import Basis
-from fedecado.server.numerics.circuit import Circuit, Floats
+from fedecado.server.numerics.circuit import Circuit, Floats, Timescale
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.reduced import Reduced
 from fedecado.server.numerics.robust import Pulls
@@ -78,14 +78,15 @@ class FedEcado(Plain):
         if self.options.horizon == "adaptive":
             agreed = agreement(basis, gathered.versions)
             stretch = adapted(state.stretch, agreed)
+        lags = gathered.staleness()
         circuit = Circuit.build(
             gathered.times(),
             gathered.curvatures(),
             gathered.weights(),
             enrolled,
             self.options,
-            stretch=stretch,
-            window=state.window,
+            timescale=Timescale(stretch, state.window),
+            staleness=float(lags.sum()) / max(1, len(lags)),
         )
         solution = self._solver.solve(basis, gathered.versions, circuit, state.level)
         solution.require_room(gathered.flow_squares())

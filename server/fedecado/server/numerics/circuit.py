@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,18 @@ With 1, a client that takes very long steps makes the stretch that was found bef
 digits with tolerances from 1e-1 to 1e-3 fell by 10 to 30 points in single rounds. With 0, a fleet that lowers
 its rates would not be followed.
 """
+
+
+class Timescale(NamedTuple):
+    """What a round knows of T beforehand."""
+
+    stretch: float = 1.0
+    """Of this round."""
+    window: float = 0.0
+    """Of the round before, 0 in the first one."""
+
+
+BEGINNING = Timescale()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +56,11 @@ class Circuit:
         enrolled: int,
         options: Options,
         *,
-        stretch: float = 1.0,
-        window: float = 0.0,
+        timescale: Timescale = BEGINNING,
+        staleness: float = 0.0,
     ) -> Self:
-        """`window` is that of the round before, 0 in the first one."""
+        """`staleness` is how many versions old the clients' starts are, on average."""
+        stretch, window = timescale
         T_i, h, w = (np.asarray(v, np.float64) for v in (times, curvatures, weights))
         _validate(T_i, h, w, enrolled)
         with np.errstate(over="ignore"):  # caught below, with a message
@@ -59,7 +72,9 @@ class Circuit:
             span = np.minimum(T, rho * T_i) if options.window == "own" else np.full_like(T_i, T)
             G = 1.0 / span + w * h
             L = options.inductance or options.kappa * float(np.square(np.mean(1.0 / G))) / (4 * len(G))
-        C = 1.0 + options.inertia * (enrolled - len(G))
+        # Who answers late answers a centre that has moved on: the later, the more slowly it may move.
+        inertia = options.inertia * (1.0 + staleness if options.late == "heavier" else 1.0)
+        C = 1.0 + inertia * (enrolled - len(G))
         if not (math.isfinite(T) and np.isfinite(G).all() and L > 0 and math.isfinite(L)):
             raise NonFiniteError(
                 f"window times between {T_i.min():g} and {T_i.max():g} with curvatures up to {h.max():g} "

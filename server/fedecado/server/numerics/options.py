@@ -8,6 +8,7 @@ from fedecado.common.errors import ConfigError
 
 Norm = Literal["rms", "max"]
 WindowRule = Literal["own", "common"]
+Late = Literal["heavier", "alike"]
 Absent = Literal["held", "ignored"]
 Reach = Literal["curvature", "fixed"]
 Horizon = Literal["adaptive", "rms", "longest"]
@@ -35,6 +36,8 @@ class Options:
     the centre (see `stretch`) or as it is, or the longest of them."""
     inertia: float = 0.1
     """lam: the share of an absent client's capacitance that loads the centre (0 to 1)."""
+    late: Late = "heavier"
+    """Whether that share grows with how late a round's updates are."""
     kappa: float = 1.0
     """Damping factor of the inductance rule; 1 is critical damping."""
     inductance: float | None = None
@@ -55,6 +58,7 @@ class Options:
         _require(self.reach in get_args(Reach), "reach", self.reach, "'curvature' or 'fixed'")
         _require(self.horizon in get_args(Horizon), "horizon", self.horizon, "'adaptive', 'rms' or 'longest'")
         _require(0 <= self.inertia <= 1, "inertia", self.inertia, "between 0 and 1")
+        _require(self.late in get_args(Late), "late", self.late, "'heavier' or 'alike'")
         _require(0 < self.kappa < math.inf, "kappa", self.kappa, "positive and finite")
         _require(0 < self.tolerance < math.inf, "tolerance", self.tolerance, "positive and finite")
         if self.inductance is not None:
@@ -72,6 +76,7 @@ class Options:
             reach="fixed",
             horizon="longest",
             inertia=0.0,
+            late="alike",
             inductance=inductance,
             norm="max",
             window="common",
