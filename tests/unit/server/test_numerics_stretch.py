@@ -35,7 +35,8 @@ def test_agreement_is_the_cosine_between_the_mean_displacement_and_the_way_the_c
 
 
 def test_who_started_before_the_last_step_cannot_answer_it() -> None:
-    assert agreement(basis(-F, F, F), [None, 3, 4]) == pytest.approx(1.0)
+    assert agreement(basis(-F, F, F), [None, 3, 4]) == pytest.approx(1 / 3), "its share of the round"
+    assert agreement(basis(-F, -F, F), [None, None, 4]) == pytest.approx(2 / 3)
     assert agreement(basis(-F, F), [3, 3]) is None
 
 

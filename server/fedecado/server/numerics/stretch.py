@@ -4,10 +4,11 @@ The centre's last step went along -F: what the flows sum to is what moves it. Cl
 ended answer it: the angle between their mean displacement d and -F tells whether that step was too short or
 too long,
 
-    agreement = cos(d, -F),
+    agreement = cos(d, -F) a_new / a,
 
-as in an exact line search, where the slope along the last step vanishes at its end. While clients go on in
-the same direction the horizon grows; when they turn back it shrinks, three times as fast:
+as in an exact line search, where the slope along the last step vanishes at its end. a_new of the round's a
+clients started there. While they go on in the same direction the horizon grows; when they turn back it
+shrinks, three times as fast:
 
     stretch <- stretch exp(gain agreement),    T = stretch window
 
@@ -33,7 +34,8 @@ def agreement(basis: Basis, versions: Sequence[int | None]) -> float | None:
     """Cosine of the angle between the clients' mean displacement and -F; none if either has no direction.
 
     `versions` names the older versions that clients started from. Those do not know of the last step, so
-    they cannot answer it: counting them, the stretch of a stream of late updates grew without end.
+    they cannot answer it: counting them, the stretch of a stream of late updates grew without end. The others
+    speak for their share of the round: what one or two of ten say is mostly noise, and noise shortens.
     """
     gram, F = basis.gram, basis.total_slot
     slots = [slot for slot, older in zip(basis.move_slots, versions, strict=True) if older is None]
@@ -41,7 +43,8 @@ def agreement(basis: Basis, versions: Sequence[int | None]) -> float | None:
         return None
     moves = gram[slots].mean(0)
     size = math.sqrt(max(0.0, float(moves[slots].mean()))) * math.sqrt(max(0.0, float(gram[F, F])))
-    return min(1.0, max(-1.0, -float(moves[F]) / size)) if 0 < size < math.inf else None
+    share = len(slots) / len(versions)
+    return share * min(1.0, max(-1.0, -float(moves[F]) / size)) if 0 < size < math.inf else None
 
 
 def adapted(stretch: float, agreement: float | None) -> float:
