@@ -15,7 +15,7 @@ import uvloop
 
 from benchmarks.line import TRAILER
 from fedecado.common.allocator import keep_chunk_buffers
-from fedecado.common.enclosed import MOST, field, with_fields
+from fedecado.common.enclosed import field, is_short, with_fields
 from fedecado.common.layout import Vector
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.transport import server_options
@@ -58,7 +58,7 @@ class Bare:
         vectors = {pb.Assign.STATE_FIELD_NUMBER: state}
         if self._drift is not None:
             vectors[pb.Assign.DRIFT_FIELD_NUMBER] = self._drift
-        if state.nbytes <= MOST:
+        if is_short(state):
             parts = (field(number, vector) for number, vector in vectors.items())
             return (with_fields(pb.CoordinatorMessage.ASSIGN_FIELD_NUMBER, self._header, *parts),)
         return _message(assign=self._header), *(frame for v in vectors.values() for frame in Frames(v))

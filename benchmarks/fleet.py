@@ -13,7 +13,7 @@ import uvloop
 from benchmarks.line import Line, UnexpectedError
 from benchmarks.servers import Server
 from fedecado.common.allocator import keep_chunk_buffers
-from fedecado.common.enclosed import MOST, enclose
+from fedecado.common.enclosed import enclose, is_short
 from fedecado.common.layout import Layout
 from fedecado.common.wire import encode
 from fedecado.v1 import session_pb2 as pb
@@ -37,7 +37,7 @@ class Fleet:
         self._opened, self._workers = opened, workers
         self.layout = Layout.flat(parameters)
         self._vector = np.full(parameters, 0.5, np.float32)
-        self._enclosed = enclose(self._vector) if self._vector.nbytes <= MOST else None
+        self._enclosed = enclose(self._vector) if is_short(self._vector) else None
         self._assigned: list[pb.Assign] = []
         self.lines: list[Line] = []
 

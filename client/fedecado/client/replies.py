@@ -74,7 +74,7 @@ def result(work: Work, outcome: Outcome, digest: str, *, encloses: bool = False)
         case Trained():
             sent = outcome.state if outcome.packed is None else outcome.packed.payload
             update = _update(work, outcome, digest, sent.nbytes)
-            if encloses and sent.nbytes <= enclosed.MOST:
+            if encloses and enclosed.is_short(sent):
                 update.state.CopyFrom(enclosed.enclose(sent))
                 return Send(WorkerMessage(update=update), task=task)
             return Send(WorkerMessage(update=update), sent, task)

@@ -74,11 +74,11 @@ class FedEcado(Plain):
         hits, misses = cache.hits, cache.misses
         if basis.total_slot is None:  # who is active, and so the sum of their flows, is known only now
             basis.set_total(_sum_of_flows(state, gathered))
+        versions, lags = gathered.versions, gathered.staleness()
         agreed, stretch = None, 1.0  # also where a stored run went on with another horizon
         if self.options.horizon == "adaptive":
-            agreed = agreement(basis, gathered.versions)
+            agreed = agreement(basis, versions)
             stretch = adapted(state.stretch, agreed)
-        lags = gathered.staleness()
         circuit = Circuit.build(
             gathered.times(),
             gathered.curvatures(),
@@ -88,7 +88,7 @@ class FedEcado(Plain):
             timescale=Timescale(stretch, state.window),
             staleness=float(lags.sum()) / max(1, len(lags)),
         )
-        solution = self._solver.solve(basis, gathered.versions, circuit, state.level)
+        solution = self._solver.solve(basis, versions, circuit, state.level)
         solution.require_room(gathered.flow_squares())
         central = solution.central(state.central)
         steps = solution.steps

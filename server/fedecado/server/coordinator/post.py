@@ -41,11 +41,6 @@ class Version:
         self.number, self._state = number, state
         self.frames = Frames(state)
 
-    @property
-    def short(self) -> bool:
-        """Whether it is enclosed for those who take that."""
-        return self._state.nbytes <= enclosed.MOST
-
     @cached_property
     def enclosed(self) -> bytes:
         """The field of an assignment."""
@@ -75,7 +70,7 @@ def assignment(
         traceparent=traceparent,
     )
     parcel: Parcel
-    if version.short and enclosed.is_understood(member.hello.protocol):
+    if _encloses(offer.state, member):
         short = offer.assignment.drift
         own = () if short is None else (enclosed.field(pb.Assign.DRIFT_FIELD_NUMBER, short),)
         place = pb.CoordinatorMessage.ASSIGN_FIELD_NUMBER
@@ -88,10 +83,15 @@ def assignment(
 def examination(task: int, version: int, state: Vector, member: Member) -> Parcel:
     """A version to measure."""
     header = pb.Evaluate(task_id=task, model_version=version, state_bytes=state.nbytes)
-    if state.nbytes <= enclosed.MOST and enclosed.is_understood(member.hello.protocol):
+    if _encloses(state, member):
         header.state.CopyFrom(enclosed.enclose(state))
         return (envelope(header),)
     return chain((envelope(header),), encode(state))
+
+
+def _encloses(state: Vector, member: Member) -> bool:
+    """Whether a state goes to this worker within its header."""
+    return enclosed.is_short(state) and enclosed.is_understood(member.hello.protocol)
 
 
 def acknowledge(
