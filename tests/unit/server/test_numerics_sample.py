@@ -56,7 +56,7 @@ def test_norms_are_within_five_of_the_stated_standard_errors(basis: Basis, rows:
 def test_no_combination_is_longer_than_its_bound(basis: Basis, rows: npt.NDArray[Any]) -> None:
     weights = np.random.default_rng(3).standard_normal((6, len(rows)))
     lengths = np.linalg.norm(weights @ rows.astype(np.float64), axis=1)
-    bounds = basis.length(weights)
+    bounds = basis.bound(weights)
     assert (lengths <= bounds * (1 + 1e-6)).all()
     assert (bounds <= 2.1 * lengths.max() * len(rows)).all()
 

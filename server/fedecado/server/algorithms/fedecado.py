@@ -123,10 +123,10 @@ class FedEcado(Plain):
             report.flows.update(zip(gathered.clients, strengths, strict=True))
             report.details.update(flow_median=_median(strengths), flow_max=max(strengths))
             basis.release()
-            return replace(
-                state,
-                central=central,
-                F=F,
+            return FedEcadoState(
+                central,
+                flows,
+                F,
                 level=steps.level,
                 stretch=stretch,
                 window=circuit.window,

@@ -21,7 +21,7 @@ from fedecado.common.layout import Vector
 from fedecado.server.numerics import sample
 from fedecado.server.numerics.changes import Changes
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import LONG_BLOCK, apart, blocks, fast_width, over_columns
+from fedecado.server.numerics.columns import LONG_BLOCK, apart, blocks, fast_width, over_columns, summed
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.rows import Row, Rows
 from fedecado.server.numerics.spread import Spread
@@ -169,7 +169,7 @@ class Basis:
         changes = Changes(spread, self.dtype)
         results = [self._successor(vector, self.dtype) for vector in vectors]
         moved: Floats = np.asarray(self._successor(total, np.float64), np.float64)
-        widest, narrow = _widths(len(results), math.prod(changes.shape))
+        widest, narrow = _widths(self.size, len(results), math.prod(changes.shape))
 
         def work(stripe: slice) -> Floats:
             (new, old), lengths = apart(2, widest, np.float64), np.zeros(len(results))
@@ -195,7 +195,7 @@ class Basis:
 
         parts = over_columns(self.size, work)
         if squares is not None:
-            np.sum(parts, axis=0, out=squares)
+            squares[:] = summed(parts)
         return results, moved
 
     def _successor(self, vector: Vector | None, dtype: npt.DTypeLike) -> Vector:
@@ -204,19 +204,20 @@ class Basis:
             return vector
         return self._workspace.vector(self.size, dtype)
 
-    def norms(self, spread: Spread, row: Floats, *, rms: bool) -> Floats:
-        """Root mean square, or else the largest absolute value, of a spread's combinations and one more."""
-        if rms and spread.few and self.size >= self.slots and self.gram is not None:
-            return np.append(self._rms(spread.squares(self.gram)), self.rms(row[None, :]))
-        rows = np.vstack([spread.dense(), row])
+    def norms(self, spread: Spread, *more: Floats, rms: bool = True) -> Floats:
+        """Root mean square, or else the largest absolute value, of a spread's combinations and of `more`."""
+        if rms and spread.few and self.size >= self.slots and (gram := self.gram) is not None:
+            return np.concatenate([self._rms(spread.squares(gram)), self.rms(np.asarray(more))])
+        rows = spread.dense(*more)
         return self.rms(rows) if rms else self.peak(rows)
 
     def rms(self, coefficients: Floats) -> Floats:
         """Root mean square over the parameters of each combination, from the Gram matrix."""
         if self.size < self.slots:  # where the vectors themselves are less work, and exact
             return np.asarray(np.sqrt(np.mean(np.square(coefficients @ self.rows), axis=1)))
-        assert self.gram is not None  # noqa: S101 - a programming error, not an input
-        return self._rms(np.sum((coefficients @ self.gram) * coefficients, axis=1))
+        gram = self.gram
+        assert gram is not None  # noqa: S101 - a programming error, not an input
+        return self._rms(((coefficients @ gram) * coefficients).sum(1))
 
     def _rms(self, squares: Floats) -> Floats:
         return np.asarray(np.sqrt(np.maximum(squares, 0.0) / self.size))
@@ -233,17 +234,14 @@ class Basis:
 
         return np.asarray(np.max(over_columns(self.size, work), axis=0))
 
-    def length(self, coefficients: Floats) -> Floats:
-        """Length of each combination; where it is not known exactly, a bound that it cannot exceed."""
-        if self._rows.samples is not None:
-            return sample.bound(coefficients, np.asarray(self._squares))
-        return np.asarray(self.rms(coefficients) * math.sqrt(self.size))
+    @property
+    def sampled(self) -> bool:
+        """Whether root mean squares are those of a sample, and so not exact."""
+        return self._rows.samples is not None
 
-    def lengths(self, spread: Spread) -> Floats:
-        """The same for each combination of a spread."""
-        if self._rows.samples is not None or self.size < self.slots or self.gram is None or not spread.few:
-            return self.length(spread.dense())
-        return np.asarray(self._rms(spread.squares(self.gram)) * math.sqrt(self.size))
+    def bound(self, coefficients: Floats) -> Floats:
+        """A length for each combination that it cannot exceed."""
+        return sample.bound(coefficients, np.asarray(self._squares))
 
     def squares(self) -> Floats:
         """Squared length of every displacement, in order of arrival."""
@@ -273,11 +271,11 @@ class Basis:
             gram.grow(samples, sample.scale(self.size), self._rows.capacity)
 
 
-def _widths(results: int, multiplications: int) -> tuple[int, int]:
+def _widths(size: int, results: int, multiplications: int) -> tuple[int, int]:
     """Columns of a block that is written on to all results, and of the products it is made of.
 
     The first is as wide as stays in cache: calls on few columns cost more than their work, and memory is read
     faster in long runs.
     """
-    widest = min(LONG_BLOCK, max(4096, 10 * LONG_BLOCK // results))
+    widest = min(size, LONG_BLOCK, max(4096, 10 * LONG_BLOCK // results))
     return widest, min(fast_width(multiplications), widest) or widest

@@ -64,14 +64,15 @@ class Circuit:
         T_i, h, w = (np.asarray(v, np.float64) for v in (times, curvatures, weights))
         _validate(T_i, h, w, enrolled)
         with np.errstate(over="ignore"):  # caught below, with a message
-            now = float(T_i.max() if options.horizon == "longest" else np.sqrt(np.mean(np.square(T_i))))
+            now = float(T_i.max()) if options.horizon == "longest" else math.sqrt(_mean(np.square(T_i)))
             window = window * (now / window) ** FOLLOW if window and options.horizon == "adaptive" else now
             T = stretch * window
             rho = _reach(T_i, w * h, options, max(1.0, stretch) * options.rho)
             # "own" is the time that the bounded trajectory really spans.
             span = np.minimum(T, rho * T_i) if options.window == "own" else np.full_like(T_i, T)
             G = 1.0 / span + w * h
-            L = options.inductance or options.kappa * float(np.square(np.mean(1.0 / G))) / (4 * len(G))
+            reluctance = _mean(1.0 / G)
+            L = options.inductance or options.kappa * (reluctance * reluctance) / (4 * len(G))
         # Who answers late answers a centre that has moved on: the later, the more slowly it may move.
         inertia = options.inertia * (1.0 + staleness if options.late == "heavier" else 1.0)
         C = 1.0 + inertia * (enrolled - len(G))
@@ -81,6 +82,11 @@ class Circuit:
                 "leave floating-point range; check the learning rates the clients report"
             )
         return cls(T, window, T_i, G, L, C, rho)
+
+
+def _mean(values: Floats) -> float:
+    """As numpy's, in a third of the time for a few numbers."""
+    return float(values.sum()) / len(values)
 
 
 def _reach(times: Floats, curvature: Floats, options: Options, most: float) -> Floats:

@@ -67,6 +67,11 @@ def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
     return [results[at] for at in range(0, size, STRIPE)]
 
 
+def summed(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """What the stripes of a pass come to; short vectors have one, which needs no sum."""
+    return parts[0] if len(parts) == 1 else np.asarray(np.sum(parts, axis=0))
+
+
 def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:
     """The blocks of a stripe, `width` columns each."""
     for at in range(stripe.start, stripe.stop, width):

@@ -1,6 +1,7 @@
 """Whether vectors are finite, and short enough to be squared in their dtype."""
 
 import math
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,15 @@ def require_usable(vector: Vector) -> None:
     require_finite(vector, square if square < largest_square(vector.dtype) else math.inf, "state")
 
 
+@cache
+def largest(dtype: npt.DTypeLike) -> float:
+    """The largest number of a dtype; to ask numpy takes longer than most that is done with it."""
+    return float(np.finfo(np.dtype(dtype)).max)
+
+
 def largest_square(dtype: npt.DTypeLike) -> float:
     """Squared lengths below this leave room for the difference of two such vectors."""
-    return float(np.finfo(np.dtype(dtype)).max) / 8
+    return largest(dtype) / 8
 
 
 def squared_length(vector: Vector) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import BLOCK, blocks, fast_width, over_columns
+from fedecado.server.numerics.columns import BLOCK, blocks, fast_width, over_columns, summed
 
 FEW: Final = 20
 """Up to so many rows their products are taken row by row: BLAS is slow with small results of long sums."""
@@ -46,7 +46,7 @@ class Gram:
                     _add_products(products, block, first)
             return products
 
-        products: Floats = scale * np.sum(over_columns(rows.shape[1], work), axis=0)
+        products: Floats = scale * summed(over_columns(rows.shape[1], work))
         if end > len(self._products):
             grown = np.empty((max(end, room),) * 2)
             grown[:first, :first] = self.products

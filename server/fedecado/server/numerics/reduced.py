@@ -23,6 +23,7 @@ from fedecado.server.numerics import arrow
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
 from fedecado.server.numerics.columns import hold_blas
+from fedecado.server.numerics.finite import largest
 from fedecado.server.numerics.gamma import fraction
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.spread import Own, Spread
@@ -47,9 +48,10 @@ class Solution:
     end: _State
     steps: Steps
     F: Floats
-    """Coefficients of F at the window's start."""
-    rate: float
-    """RMS of dx_c/dt at the window's end: zero when the circuit is at rest."""
+    """Coefficients of F at the window's end."""
+    C: float
+    norms: Floats
+    """RMS of every J_i, of what the centre moves by and of dx_c/dt, at the window's end."""
 
     def central(self, x_c: Vector) -> Vector:
         """The new central state."""
@@ -67,7 +69,12 @@ class Solution:
     @property
     def change(self) -> float:
         """RMS of what the centre moves by."""
-        return float(self.basis.rms(self.end.x_c[None, :])[0])
+        return float(self.norms[-2])
+
+    @property
+    def rate(self) -> float:
+        """RMS of dx_c/dt: zero when the circuit is at rest."""
+        return float(self.norms[-1])
 
     def require_room(self, flow_squares: Floats) -> None:
         """Raise if a result is too long to be squared, and so to take part in a later round.
@@ -76,10 +83,15 @@ class Solution:
         """
         basis, end = self.basis, self.end
         with np.errstate(over="ignore", invalid="ignore"):
-            flows = basis.lengths(end.J) + np.sqrt(flow_squares)
-            lengths = np.append(flows, basis.length(np.vstack([end.x_c, end.total + self.F])))
-        if not (lengths < math.sqrt(np.finfo(basis.dtype).max)).all():
-            values = lengths.max() / math.sqrt(basis.size)
+            if basis.sampled:
+                lengths = basis.bound(end.J.dense(end.x_c, self.F))
+            else:
+                lengths = self.norms * math.sqrt(basis.size)
+                lengths[-1] *= self.C
+            lengths[:-2] += np.sqrt(flow_squares)
+        longest = float(lengths.max())  # NaN if one is
+        if not longest < math.sqrt(largest(basis.dtype)):
+            values = longest / math.sqrt(basis.size)
             raise NonFiniteError(
                 f"the central solve left the range of {basis.dtype} (values around {values:.3g}); "
                 "the state is unchanged"
@@ -97,8 +109,8 @@ class Reduced:
         """Integrate over the window; `versions` names the offset a client started from, if any."""
         hold_blas()
         c, own = circuit, _own(basis, versions)
-        order = np.argsort(c.G, kind="stable")
-        sorted_G, rank = c.G[order], np.argsort(order)
+        order = c.G.argsort(kind="stable")
+        sorted_G, rank = c.G[order], order.argsort()
         F = np.zeros(basis.slots)
         F[basis.total_slot] = 1.0
         rms = self.options.norm == "rms"
@@ -106,17 +118,16 @@ class Reduced:
         def attempt(state: _State, tau: float, dt: float) -> tuple[_State, float]:
             f = self.cache.get(dt, c.L, c.C, sorted_G)
             D, was, now = f.D[rank], fraction(tau, c.times, c.rho), fraction(tau + dt, c.times, c.rho)
-            flows = state.J.terms.copy()
-            flows[0] -= f.column
-            flows[1] -= f.column * now
-            flows /= D
-            total = Spread(own, flows, state.J.shared).total()
+            terms = _longer(state.J.terms, f.column)  # the last: what a client answers x_c with
+            terms[0] -= f.column
+            terms[1] -= f.column * now
+            terms /= D
+            total = Spread(own, terms[:-1], state.J.shared).total()
             x_c = f.centre(c.C * state.x_c - dt * F, total)
-            answers = f.column / D
-            J = Spread(own, np.vstack([flows, answers]), np.vstack([state.J.shared, x_c]))
-            sum_after = total + answers.sum() * x_c
+            J = Spread(own, terms, _longer(state.J.shared, x_c))
+            sum_after = total + terms[-1].sum() * x_c
             # The slopes' difference: that of x_c - Gamma_i - J_i / G_i.
-            eps = J.terms / -c.G
+            eps = terms / -c.G
             eps[:-1] += state.J.terms / c.G
             eps[1] -= now - was
             eps[-1] += 1.0
@@ -131,8 +142,16 @@ class Reduced:
         with np.errstate(over="ignore", invalid="ignore"):
             rest = _State(np.zeros(basis.slots), Spread.zero(own, basis.slots), np.zeros(basis.slots))
             end, steps = integrate(attempt, rest, c.T, level, self.options)
-            slope = (end.total + F) / c.C
-            return Solution(basis, end, steps, F, rate=float(basis.rms(slope[None, :])[0]))
+            after = end.total + F
+            return Solution(basis, end, steps, after, c.C, basis.norms(end.J, end.x_c, after / c.C))
+
+
+def _longer(rows: Floats, last: Floats | float) -> Floats:
+    """A copy with one more row."""
+    grown = np.empty((len(rows) + 1, rows.shape[1]))
+    grown[:-1] = rows
+    grown[-1] = last
+    return grown
 
 
 def _own(basis: Basis, versions: list[int | None]) -> Own:

@@ -68,13 +68,17 @@ class Spread:
             np.add.at(total, own.offsets, self.terms[0, own.late])
         return np.asarray(total)
 
-    def dense(self) -> Floats:
-        """The rows written out."""
-        own, rows = self.own, self.terms[2:].T @ self.shared
-        rows[np.arange(len(rows)), own.moves] += self.terms[1]
+    def dense(self, *more: Floats) -> Floats:
+        """The rows written out, with `more` of them behind."""
+        own, a = self.own, len(self.own.moves)
+        rows = np.empty((a + len(more), self.shared.shape[1]))
+        np.matmul(self.terms[2:].T, self.shared, out=rows[:a])
+        rows[np.arange(a), own.moves] += self.terms[1]
         if len(own.late):
             rows[own.late, own.offsets] += self.terms[0, own.late]
-        return np.asarray(rows)
+        for i, row in enumerate(more, a):
+            rows[i] = row
+        return rows
 
     @property
     def few(self) -> bool:

@@ -41,8 +41,9 @@ def agreement(basis: Basis, versions: Sequence[int | None]) -> float | None:
     slots = [slot for slot, older in zip(basis.move_slots, versions, strict=True) if older is None]
     if gram is None or F is None or not slots:
         return None
-    moves = gram[slots].mean(0)
-    size = math.sqrt(max(0.0, float(moves[slots].mean()))) * math.sqrt(max(0.0, float(gram[F, F])))
+    moves = gram[slots].sum(0) / len(slots)
+    square = float(moves[slots].sum()) / len(slots)
+    size = math.sqrt(max(0.0, square)) * math.sqrt(max(0.0, float(gram[F, F])))
     share = len(slots) / len(versions)
     return share * min(1.0, max(-1.0, -float(moves[F]) / size)) if 0 < size < math.inf else None
 
