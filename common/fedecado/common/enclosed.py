@@ -4,8 +4,10 @@ Only for peers that speak version 1.2 of the protocol. A receiver reads an enclo
 the trailer that it stands for, so that it is checked by the same code.
 """
 
+import struct
 from typing import Final
 
+import numpy as np
 from google.protobuf.message import Message
 
 from fedecado.common.checksum import crc32
@@ -22,7 +24,10 @@ Receivers take any that fits into a message.
 
 _SINCE: Final = 2
 _LENGTH_DELIMITED: Final = 2
-"""The wire type of messages within messages."""
+"""The wire type of messages within messages, and of bytes."""
+_CHECKSUM: Final = struct.Struct("<BI")
+_CHECKSUM_TAG: Final = Enclosed.CRC32_FIELD_NUMBER << 3 | 5
+"""A fixed32."""
 
 
 def is_understood(protocol: ProtocolVersion) -> bool:
@@ -48,8 +53,13 @@ def as_transfer(enclosed: Enclosed) -> tuple[BulkChunk, Trailer]:
 
 
 def field(number: int, vector: Vector) -> bytes:
-    """A vector as bytes that, appended to a header, are that field of it: made once for all workers."""
-    return _delimited(number, enclose(vector).SerializeToString())
+    """A vector as bytes that, appended to a header, are that field of it.
+
+    They are an `Enclosed`, written here as chunks are in `wire`: a message object would copy it three times.
+    """
+    data = to_little_endian(vector).view(np.uint8).data
+    checksum = _CHECKSUM.pack(_CHECKSUM_TAG, crc32(data))
+    return _delimited(number, *_prefixed(Enclosed.DATA_FIELD_NUMBER, data), checksum)
 
 
 def with_fields(number: int, header: Message, *fields: bytes) -> bytes:
@@ -57,7 +67,12 @@ def with_fields(number: int, header: Message, *fields: bytes) -> bytes:
     return _delimited(number, header.SerializeToString(), *fields)
 
 
-def _delimited(number: int, *parts: bytes) -> bytes:
+def _delimited(number: int, *parts: bytes | memoryview) -> bytes:
     """A message within a message."""
+    return b"".join(_prefixed(number, *parts))
+
+
+def _prefixed(number: int, *parts: bytes | memoryview) -> tuple[bytes | memoryview, ...]:
+    """What is in a field, with its number and its length before it."""
     length = sum(map(len, parts))
-    return b"".join((to_varint(number << 3 | _LENGTH_DELIMITED), to_varint(length), *parts))
+    return to_varint(number << 3 | _LENGTH_DELIMITED), to_varint(length), *parts

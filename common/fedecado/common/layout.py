@@ -87,7 +87,7 @@ class Layout:
         """Length of the whole state vector, buffers included."""
         return sum(entry.size for entry in self.entries)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return self.size * np.dtype(self.dtype).itemsize
 

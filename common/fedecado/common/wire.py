@@ -37,6 +37,8 @@ Envelope = TypeVar("Envelope", WorkerMessage, CoordinatorMessage, GetModelRespon
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.number[Any]]
 
+_LITTLE: Final = sys.byteorder == "little"
+
 # Tag bytes: field number << 3 | wire type (0 varint, 2 length-delimited).
 _ENVELOPE_CHUNK: Final = 1 << 3 | 2
 _CHUNK_OFFSET: Final = 1 << 3 | 0
@@ -140,18 +142,19 @@ class Receiver:
         out: Vector | None = None,
         squared: bool = False,
     ) -> None:
-        itemsize = np.dtype(dtype).itemsize
+        kind = np.dtype(dtype)
         if expected_bytes > max_bytes:
             raise ProtocolError(
                 f"the peer announced {expected_bytes} bytes where at most {max_bytes} fit the layout; "
                 "all peers must build the same model"
             )
-        if expected_bytes % itemsize:
+        if expected_bytes % kind.itemsize:
             raise ProtocolError(f"the peer announced {expected_bytes} bytes, no whole number of {dtype}")
-        self._vector: Vector = np.empty(expected_bytes // itemsize, dtype) if out is None else out
-        _check_out(self._vector, expected_bytes, dtype)
+        if out is not None:
+            _check_out(out, expected_bytes, dtype)
+        self._vector: Vector = np.empty(expected_bytes // kind.itemsize, kind) if out is None else out
         self._bytes = _as_bytes(self._vector)
-        self._wire: Vector = self._vector.view(np.dtype(dtype).newbyteorder("<"))
+        self._wire: Vector = self._vector if _LITTLE else self._vector.view(kind.newbyteorder("<"))
         self._checksum = Checksum()
         self._received = 0
         self._square = 0.0 if squared else math.nan
@@ -190,7 +193,7 @@ class Receiver:
                 f"the trailer says {trailer.crc32:08x}; send the vector again"
             )
         self._finished = True
-        if sys.byteorder == "big":
+        if not _LITTLE:
             self._vector.byteswap(inplace=True)
         return self._vector
 
@@ -314,7 +317,7 @@ def _chunk_prefix(offset: int, length: int) -> bytes:
 
 def to_little_endian(vector: Numbers) -> Numbers:
     """The numbers as they travel; a copy only where the host has another byte order."""
-    return vector.astype(vector.dtype.newbyteorder("<"), copy=False)
+    return vector if _LITTLE else vector.astype(vector.dtype.newbyteorder("<"))
 
 
 def _as_bytes(vector: Numbers) -> Bytes:

@@ -27,6 +27,7 @@ from fedecado.server.algorithms import (
     MemoryVectors,
     Report,
     Update,
+    check_scalars,
 )
 from fedecado.server.numerics.columns import BLOCK
 from fedecado.server.numerics.finite import largest_square, require_usable
@@ -171,10 +172,9 @@ class Federation:
         self.layout.check(result.state, f"update of client {record.client!r}")
         if not is_usable(result):
             _require_usable(result.state, self.layout, f"update of client {record.client!r}")
-        update = self._update(task, result)
-        update.check()
+        check_scalars(record.client, result.time, record.weight, result.curvature)
         if usual is not None and isinstance(self._algorithm, Guarded):
-            self._algorithm.check(update, usual)
+            self._algorithm.check(self._update(task, result), usual)
 
     def accept(self, task: int, result: Result) -> None:
         """Keep a checked result that the engine has accepted."""

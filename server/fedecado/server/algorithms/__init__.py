@@ -14,6 +14,7 @@ from fedecado.server.algorithms.base import (
     MemoryVectors,
     Report,
     Update,
+    check_scalars,
     aggregate_all,
 )
 from fedecado.server.algorithms.corrected import FedDyn, Scaffold
@@ -35,6 +36,7 @@ __all__ = [
     "Report",
     "Robust",
     "Update",
+    "check_scalars",
     "aggregate_all",
     "make_algorithm",
 ]

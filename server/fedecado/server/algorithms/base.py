@@ -56,21 +56,25 @@ class Update:
 
     def check(self) -> None:
         """Raise unless the scalars are ones an aggregation can use."""
-        if not SMALLEST <= self.time <= LARGEST:
-            raise WindowError(
-                f"client {self.client!r} reports a window of T_i = {self.time!r}; it must be a time between "
-                f"{SMALLEST:g} and {LARGEST:g}, so the client must take steps with a sane learning rate"
-            )
-        if not SMALLEST <= self.weight <= LARGEST:
-            raise NonFiniteError(
-                f"client {self.client!r} has weight {self.weight!r}; it must be between {SMALLEST:g} and "
-                f"{LARGEST:g}, 1 being an average share of the data"
-            )
-        if not 0 <= self.curvature <= LARGEST:
-            raise NonFiniteError(
-                f"client {self.client!r} reports curvature {self.curvature!r}; it must be between 0 and "
-                f"{LARGEST:g}"
-            )
+        check_scalars(self.client, self.time, self.weight, self.curvature)
+
+
+def check_scalars(client: str, time: float, weight: float, curvature: float) -> None:
+    """Raise unless T_i, w_i and h_i are ones an aggregation can use."""
+    if not SMALLEST <= time <= LARGEST:
+        raise WindowError(
+            f"client {client!r} reports a window of T_i = {time!r}; it must be a time between "
+            f"{SMALLEST:g} and {LARGEST:g}, so the client must take steps with a sane learning rate"
+        )
+    if not SMALLEST <= weight <= LARGEST:
+        raise NonFiniteError(
+            f"client {client!r} has weight {weight!r}; it must be between {SMALLEST:g} and "
+            f"{LARGEST:g}, 1 being an average share of the data"
+        )
+    if not 0 <= curvature <= LARGEST:
+        raise NonFiniteError(
+            f"client {client!r} reports curvature {curvature!r}; it must be between 0 and {LARGEST:g}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

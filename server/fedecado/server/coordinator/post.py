@@ -1,7 +1,8 @@
 """What goes out to workers, as parcels for their sessions."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from typing import final
 
@@ -25,6 +26,7 @@ class Suggestions:
     sensitivity_every: int = 0
     """Ask for a new curvature every so many accepted updates; 0 never."""
 
+    @cache  # noqa: B019 - there is one for the life of a process
     def hints(self) -> pb.Hints:
         return pb.Hints(rate=self.rate, epochs=self.epochs, batch_size=self.batch_size)
 
@@ -71,13 +73,17 @@ def assignment(
     )
     parcel: Parcel
     if _encloses(offer.state, member):
-        short = offer.assignment.drift
-        own = () if short is None else (enclosed.field(pb.Assign.DRIFT_FIELD_NUMBER, short),)
-        place = pb.CoordinatorMessage.ASSIGN_FIELD_NUMBER
-        parcel = (enclosed.with_fields(place, header, version.enclosed, *own),)
+        parcel = _enclosing(header, version, offer)
     else:
         parcel = chain((envelope(header),), frames, () if drift is None else encode(drift, weight))
     return parcel, header.state_bytes + header.drift_bytes
+
+
+def _enclosing(header: pb.Assign, version: Version, offer: Offer) -> Iterator[bytes]:
+    """The one message of a short task: made when its turn comes, while the worker before has its own already."""
+    short = offer.assignment.drift
+    own = () if short is None else (enclosed.field(pb.Assign.DRIFT_FIELD_NUMBER, short),)
+    yield enclosed.with_fields(pb.CoordinatorMessage.ASSIGN_FIELD_NUMBER, header, version.enclosed, *own)
 
 
 def examination(task: int, version: int, state: Vector, member: Member) -> Parcel:

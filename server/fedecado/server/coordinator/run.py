@@ -107,8 +107,7 @@ class Run:
         """What updates may come in beside full precision."""
         self.layout: Layout | None = None
         self.federation: Federation | None = None
-        self.changed = asyncio.Event()
-        """Set, and replaced, at the next change."""
+        self._changed: asyncio.Event | None = None
         self.finished = asyncio.Event()
         self.closing = False
         """Whether the coordinator goes down before the run is over."""
@@ -266,8 +265,10 @@ class Run:
                     raise NumericsError(f"it starts from {header.model_version}, not from {record.version}")
                 usual = self._usual(self.federation)
                 # Who is not guarded and has a length that is known needs no look at the vector.
-                light = True if usual is None and is_usable(result) else None
-                await self._heavy(self.federation.check, task, result, usual, light=light)
+                if self._light(1) or (usual is None and is_usable(result)):
+                    self.federation.check(task, result, usual)
+                else:
+                    await self.beside.numerics(self.federation.check, task, result, usual)
             except RoundError:
                 pass  # cancelled meanwhile; the engine refuses it below
             except (NumericsError, LayoutError) as error:
@@ -370,10 +371,18 @@ class Run:
             return f"waiting for the initial model from {self._first.waiting_for}"
         return describe(self.engine)
 
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set, and replaced, at the next change; made when somebody asks, for most changes nobody watches."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        return self._changed
+
     def notify(self) -> None:
         """Wake those who watch the run."""
-        changed, self.changed = self.changed, asyncio.Event()
-        changed.set()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     def handle(self, event: Event, outcome: Outcome | None = None) -> None:
         """Let the engine decide, and carry its effects out; `outcome` is of the round it is told of."""
@@ -446,7 +455,7 @@ class Run:
         self, effect: Assign, member: Member, session: Session, federation: Federation
     ) -> None:
         try:
-            offer = await self._heavy(federation.offer, effect.task)
+            offer = await self.beside.numerics(federation.offer, effect.task)
         except RoundError:
             return  # cancelled before its turn came; the engine knows
         if effect.task in self.engine.tasks and member.session is session:  # else the engine knows
@@ -515,9 +524,9 @@ class Run:
         behind = [self.engine.version - self.engine.tasks[task].version for task in tasks]
         self.traces.aggregating(number, tasks)
         try:
-            await self._heavy(federation.aggregate, tasks, enrolled, light=light)
+            await self._heavy(light, federation.aggregate, tasks, enrolled)
             delivered = federation.results(tasks)
-            report = await self._heavy(federation.commit, tasks, light=light)
+            report = await self._heavy(light, federation.commit, tasks)
         except NumericsError as error:
             log.error(
                 "round %d could not be aggregated and is dropped: %s",
@@ -534,8 +543,11 @@ class Run:
             return
         self._part(federation)
         self.traces.aggregated(number)
-        seconds = time.perf_counter() - began
-        closed = summarise(number, federation.version, delivered, report, seconds, opened)
+        seconds, version, state = time.perf_counter() - began, federation.version, federation.central
+        closed = summarise(number, version, delivered, report, seconds, opened)
+        made = Closed(number, version, tasks, enrolled, tuple(delivered), report)
+        self.handle(made.event, self.durable.outcome_of(federation, made))
+        await asyncio.sleep(0)  # the new tasks are on their way before the round is written up
         told = zip(delivered, behind, strict=True)
         windows = tuple(
             Window(client, result.time, lag, report.flows.get(client)) for (client, result), lag in told
@@ -546,16 +558,15 @@ class Run:
             found = about(round=number, worker=worker)
             log.warning("%s does not follow its flow; its updates do not count", worker, extra=found)
         self.observer.closed(self.journal.rounds[-1], windows)
-        made = Closed(number, federation.version, tasks, enrolled, tuple(delivered), report)
-        self.handle(made.event, self.durable.outcome_of(federation, made))
+        self.notify()
         if self.stop_reason is not None:
             self.handle(Stopped(self.stop_reason))
         log.info(
             "round %d: %d updates, %.3f s, version %d",
-            *(number, len(tasks), seconds, federation.version),
-            extra=about(round=number, updates=len(tasks), seconds=seconds, version=federation.version),
+            *(number, len(tasks), seconds, version),
+            extra=about(round=number, updates=len(tasks), seconds=seconds, version=version),
         )
-        self._published(federation.version, federation.central)
+        self._published(version, state)
         # Only now: a run that is over still has its last version measured.
         self._aggregating = self.engine.closing != ()
         self._maybe_finished()
@@ -584,9 +595,8 @@ class Run:
     def _light(self, vectors: int) -> bool:
         return self.layout is None or vectors * self.layout.nbytes <= LIGHT_BYTES
 
-    async def _heavy(self, work: Callable[..., R], *arguments: Any, light: bool | None = None) -> R:
-        """Work on vectors: beside the loop unless it is light, as that on one short vector is."""
-        light = self._light(1) if light is None else light
+    async def _heavy(self, light: bool, work: Callable[..., R], *arguments: Any) -> R:
+        """Work on vectors: beside the loop unless it is light."""
         return work(*arguments) if light else await self.beside.numerics(work, *arguments)
 
     def _save(self, which: str, version: int, state: Vector) -> None:
