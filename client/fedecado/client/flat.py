@@ -131,7 +131,8 @@ class FlatModel:
             yield
         finally:
             for module, was in before:
-                module.training = was
+                if module.training != was:  # to look costs less: a module sees to all that is set on it
+                    module.training = was
 
     def _reattach_buffers(self) -> None:
         """Take over buffers that the model assigned anew (`self.mean = ...`), a common idiom."""

@@ -73,11 +73,11 @@ def result(work: Work, outcome: Outcome, digest: str, *, encloses: bool = False)
     match outcome:
         case Trained():
             sent = outcome.state if outcome.packed is None else outcome.packed.payload
-            update = _update(work, outcome, digest, sent.nbytes)
-            if encloses and enclosed.is_short(sent):
-                update.state.CopyFrom(enclosed.enclose(sent))
-                return Send(WorkerMessage(update=update), task=task)
-            return Send(WorkerMessage(update=update), sent, task)
+            message = WorkerMessage(update=_update(work, outcome, digest, sent.nbytes))
+            if not encloses or not enclosed.is_short(sent):
+                return Send(message, sent, task)
+            enclosed.put(message.update.state, sent)
+            return Send(message, task=task)
         case Measured():
             evaluation = Evaluation(
                 task_id=task,
@@ -109,8 +109,8 @@ def _update(work: Work, trained: Trained, digest: str, nbytes: int) -> Update:
     )
 
 
-def describe(task: int, outcome: Outcome) -> tuple[int, str]:
-    """Level and text of the log line about an outcome."""
+def describe(task: int, outcome: Outcome) -> str:
+    """The log line about an outcome."""
     match outcome:
         case Trained():
             text = f"finished {outcome.steps} steps in {outcome.seconds:.2f} s"
@@ -120,11 +120,8 @@ def describe(task: int, outcome: Outcome) -> tuple[int, str]:
             scores = ", ".join(f"{name} {value:.4g}" for name, value in outcome.metrics.items())
             text = f"measured {scores} in {outcome.seconds:.2f} s"
         case Failed():
-            return (
-                logging.ERROR,
-                f"task {task} failed: {outcome.type}: {outcome.message}\n{outcome.traceback}",
-            )
-    return logging.INFO, f"task {task} {text}"
+            text = f"failed: {outcome.type}: {outcome.message}\n{outcome.traceback}"
+    return f"task {task} {text}"
 
 
 def mismatch(welcome: Welcome, digest: str) -> str:

@@ -19,7 +19,7 @@ from fedecado.client.pace import Pace
 from fedecado.client.work import Failed, Identity, Outcome, Profile, Trained, Work
 from fedecado.common.enclosed import is_understood
 from fedecado.common.errors import FedecadoError, ProtocolError
-from fedecado.common.logs import about, identify
+from fedecado.common.logs import Sparingly, about, identify
 from fedecado.common.names import Format
 from fedecado.common.wire import BulkChunk
 from fedecado.v1.session_pb2 import (
@@ -82,6 +82,7 @@ class Session:
         self._held: dict[int, _Held] = {}
         self._incoming: Incoming | None = None
         self._stopping = False
+        self._sparingly = Sparingly()
         self._handlers: dict[str, Callable[[CoordinatorMessage], list[Effect]]] = {
             "welcome": lambda message: self._welcome(message.welcome),
             "request_initial_state": lambda _: [replies.initial_state(profile)],
@@ -157,8 +158,11 @@ class Session:
         if isinstance(outcome, Trained) and outcome.curvature is not None:
             self._curvature = outcome.curvature
         self._observer.finished(work, outcome)
-        level, text = replies.describe(task, outcome)
-        logger.log(level, text, extra=replies.about_work(work, seconds=getattr(outcome, "seconds", None)))
+        level = logging.ERROR if isinstance(outcome, Failed) else self._sparingly.level()
+        if logger.isEnabledFor(level):
+            seconds = getattr(outcome, "seconds", None)
+            extra = replies.about_work(work, seconds=seconds)
+            logger.log(level, replies.describe(task, outcome), extra=extra)
         return self._deliver(task) if self.welcomed and not self._stopping else []
 
     def progressed(self, work: Work, done: int, total: int, loss: float | None) -> list[Effect]:
@@ -252,7 +256,8 @@ class Session:
         task, version = work.header.task_id, work.header.model_version
         self._incoming, self._held[task] = None, _Held(work)
         self._observer.started(work)
-        logger.debug("task %d started from version %d", task, version, extra=replies.about_work(work))
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("task %d started from version %d", task, version, extra=replies.about_work(work))
         return [Start(work)]
 
     def _reject(self, task: int, error: FedecadoError) -> list[Effect]:

@@ -128,7 +128,8 @@ class Trainer:
 
     def _plan(self, hints: Hints) -> Plan:
         given = {name: getattr(hints, name) for name in HINTS if hints.HasField(name)}
-        return replace(self._habits.plan, **{k: v for k, v in given.items() if k in self._habits.open_to})
+        chosen = {name: value for name, value in given.items() if name in self._habits.open_to}
+        return replace(self._habits.plan, **chosen) if chosen else self._habits.plan
 
     def _curvature(self, seed: int) -> float:
         seed += self._habits.plan.seed

@@ -296,14 +296,15 @@ class _Descent:
 
 
 def _batches(task: Task, plan: Plan, device: torch.device, seed: int) -> Iterator[Any]:
-    generator = torch.Generator().manual_seed(seed)
     sizes = plan.batches(task.samples)
-    for _ in range(plan.epochs):
-        if len(sizes) == 1:
+    if len(sizes) == 1:
+        for _ in range(plan.epochs):
             yield task.batch(None, device)
-        else:
-            for indices in torch.split(torch.randperm(task.samples, generator=generator), sizes):
-                yield task.batch(indices, device)
+        return
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(plan.epochs):
+        for indices in torch.split(torch.randperm(task.samples, generator=generator), sizes):
+            yield task.batch(indices, device)
 
 
 def _is_finite(state: Vector) -> bool:

@@ -42,8 +42,15 @@ def is_short(vector: Vector | Bytes) -> bool:
 
 def enclose(vector: Vector | Bytes) -> Enclosed:
     """The vector as a field of its header."""
+    enclosed = Enclosed()
+    put(enclosed, vector)
+    return enclosed
+
+
+def put(enclosed: Enclosed, vector: Vector | Bytes) -> None:
+    """Write the vector into a field of its header."""
     data = to_little_endian(vector).tobytes()
-    return Enclosed(data=data, crc32=crc32(data))
+    enclosed.data, enclosed.crc32 = data, crc32(data)
 
 
 def as_transfer(enclosed: Enclosed) -> tuple[BulkChunk, Trailer]:

@@ -9,9 +9,10 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, final
 
 _TEXT = "%(asctime)s %(levelname)-7s %(message)s"
 _HANDLER = "fedecado"
@@ -31,6 +32,22 @@ def about(**fields: Any) -> dict[str, Any]:
 def identify(**fields: Any) -> None:
     """Name what all lines of this process are about from now on."""
     _process.update(fields)
+
+
+@final
+class Sparingly:
+    """The level of lines that may come many times a second: info for one of them, debug for the others."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self._seconds, self._due = seconds, 0.0
+
+    def level(self) -> int:
+        """That of a line that is due now."""
+        now = time.monotonic()
+        if now < self._due:
+            return logging.DEBUG
+        self._due = now + self._seconds
+        return logging.INFO
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:

@@ -14,8 +14,8 @@ from fedecado.server.algorithms.base import (
     MemoryVectors,
     Report,
     Update,
-    check_scalars,
     aggregate_all,
+    check_scalars,
 )
 from fedecado.server.algorithms.corrected import FedDyn, Scaffold
 from fedecado.server.algorithms.fedecado import FedEcado
@@ -36,8 +36,8 @@ __all__ = [
     "Report",
     "Robust",
     "Update",
-    "check_scalars",
     "aggregate_all",
+    "check_scalars",
     "make_algorithm",
 ]
 

@@ -80,7 +80,7 @@ def assignment(
 
 
 def _enclosing(header: pb.Assign, version: Version, offer: Offer) -> Iterator[bytes]:
-    """The one message of a short task: made when its turn comes, while the worker before has its own already."""
+    """The one message of a short task; made when it is written, so that nobody waits for the others'."""
     short = offer.assignment.drift
     own = () if short is None else (enclosed.field(pb.Assign.DRIFT_FIELD_NUMBER, short),)
     yield enclosed.with_fields(pb.CoordinatorMessage.ASSIGN_FIELD_NUMBER, header, version.enclosed, *own)

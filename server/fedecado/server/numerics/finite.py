@@ -2,6 +2,7 @@
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +19,14 @@ def require_usable(vector: Vector) -> None:
 
 
 @cache
-def largest(dtype: npt.DTypeLike) -> float:
-    """The largest number of a dtype; to ask numpy takes longer than most that is done with it."""
-    return float(np.finfo(np.dtype(dtype)).max)
+def largest(dtype: np.dtype[Any]) -> float:
+    """The largest number of a dtype."""
+    return float(np.finfo(dtype).max)
 
 
 def largest_square(dtype: npt.DTypeLike) -> float:
     """Squared lengths below this leave room for the difference of two such vectors."""
-    return largest(dtype) / 8
+    return largest(np.dtype(dtype)) / 8
 
 
 def squared_length(vector: Vector) -> float:
