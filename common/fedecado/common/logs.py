@@ -36,17 +36,21 @@ def identify(**fields: Any) -> None:
 
 @final
 class Sparingly:
-    """The level of lines that may come many times a second: info for one of them, debug for the others."""
+    """The level of lines that may come many times a second: info for one of them, debug for the others.
 
-    def __init__(self, seconds: float = 1.0) -> None:
-        self._seconds, self._due = seconds, 0.0
+    After a rest as many more are info as there were seconds, up to `most`.
+    """
+
+    def __init__(self, most: int = 20) -> None:
+        self._most, self._left, self._at = most, float(most), time.monotonic()
 
     def level(self) -> int:
         """That of a line that is due now."""
         now = time.monotonic()
-        if now < self._due:
+        self._left, self._at = min(self._most, self._left + now - self._at), now
+        if self._left < 1:
             return logging.DEBUG
-        self._due = now + self._seconds
+        self._left -= 1
         return logging.INFO
 
 

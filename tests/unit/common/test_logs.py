@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fedecado.common import logs
-from fedecado.common.logs import about, identify, setup_logging
+from fedecado.common.logs import Sparingly, about, identify, setup_logging
 
 LOG = logging.getLogger("fedecado.test")
 
@@ -58,3 +58,14 @@ def test_lines_about_the_details_are_left_out_by_default(capsys: pytest.CaptureF
     LOG.debug("task 1 started")
     logging.getLogger("other").info("a library talks")
     assert capsys.readouterr().err == ""
+
+
+def test_of_lines_that_come_in_a_rush_one_a_second_is_info(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    sparingly = Sparingly(most=3)
+    assert [sparingly.level() for _ in range(5)] == [logging.INFO] * 3 + [logging.DEBUG] * 2
+    now += 1.5
+    assert [sparingly.level() for _ in range(2)] == [logging.INFO, logging.DEBUG]
+    now += 1e6
+    assert [sparingly.level() for _ in range(4)] == [logging.INFO] * 3 + [logging.DEBUG]

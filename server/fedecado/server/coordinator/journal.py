@@ -102,7 +102,7 @@ class Journal:
     def add_round(self, closed: ClosedRound, windows: tuple[Window, ...] = (), *, late: bool = False) -> None:
         """Remember a round; the next one opens now."""
         stale = sum(window.behind > 0 for window in windows)
-        self.rounds.append(replace(closed, late=late, stale=stale))
+        self.rounds.append(replace(closed, late=late, stale=stale) if late or stale else closed)
         self.windows = windows
         self.round_opened = closed.closed
 

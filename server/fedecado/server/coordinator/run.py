@@ -524,9 +524,9 @@ class Run:
         behind = [self.engine.version - self.engine.tasks[task].version for task in tasks]
         self.traces.aggregating(number, tasks)
         try:
-            await self._heavy(light, federation.aggregate, tasks, enrolled)
+            await self._heavy(federation.aggregate, tasks, enrolled, light=light)
             delivered = federation.results(tasks)
-            report = await self._heavy(light, federation.commit, tasks)
+            report = await self._heavy(federation.commit, tasks, light=light)
         except NumericsError as error:
             log.error(
                 "round %d could not be aggregated and is dropped: %s",
@@ -596,7 +596,7 @@ class Run:
     def _light(self, vectors: int) -> bool:
         return self.layout is None or vectors * self.layout.nbytes <= LIGHT_BYTES
 
-    async def _heavy(self, light: bool, work: Callable[..., R], *arguments: Any) -> R:
+    async def _heavy(self, work: Callable[..., R], *arguments: Any, light: bool) -> R:
         """Work on vectors: beside the loop unless it is light."""
         return work(*arguments) if light else await self.beside.numerics(work, *arguments)
 

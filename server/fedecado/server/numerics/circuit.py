@@ -63,7 +63,8 @@ class Circuit:
         stretch, window = timescale
         T_i, h, w = (np.asarray(v, np.float64) for v in (times, curvatures, weights))
         _validate(T_i, h, w, enrolled)
-        with np.errstate(over="ignore"):  # caught below, with a message
+        # What overflows is caught below, with a message; where there is no curvature there is no bound.
+        with np.errstate(over="ignore", divide="ignore"):
             now = float(T_i.max()) if options.horizon == "longest" else math.sqrt(_mean(np.square(T_i)))
             window = window * (now / window) ** FOLLOW if window and options.horizon == "adaptive" else now
             T = stretch * window
@@ -93,8 +94,7 @@ def _reach(times: Floats, curvature: Floats, options: Options, most: float) -> F
     """rho_i: how far a trajectory may be drawn on as a straight line before it would have bent."""
     if options.reach == "fixed":
         return np.full_like(times, most)
-    with np.errstate(divide="ignore", over="ignore"):  # no curvature, no bound
-        return np.clip(STRAIGHT / (curvature * times), min(CAUTIOUS, most), most)
+    return np.asarray(np.minimum(np.maximum(STRAIGHT / (curvature * times), min(CAUTIOUS, most)), most))
 
 
 def _validate(times: Floats, curvatures: Floats, weights: Floats, enrolled: int) -> None:
