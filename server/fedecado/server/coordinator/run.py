@@ -547,8 +547,8 @@ class Run:
         closed = summarise(number, version, delivered, report, seconds, opened)
         made = Closed(number, version, tasks, enrolled, tuple(delivered), report)
         self.handle(made.event, self.durable.outcome_of(federation, made))
-        if not self.engine.finished:  # what is over is over with all its rounds
-            await asyncio.sleep(0)  # the new tasks are on their way before this one is written up
+        if self.engine.open:  # else the run is over, or the next round closes already: in its turn
+            await asyncio.sleep(0)  # the new tasks are on their way before this round is written up
         told = zip(delivered, behind, strict=True)
         windows = tuple(
             Window(client, result.time, lag, report.flows.get(client)) for (client, result), lag in told
