@@ -155,8 +155,8 @@ def test_the_step_level_is_carried_to_the_next_round() -> None:
 def alone(
     gradient: Callable[[Array], Array], start: Array, rate: float, steps: int, rounds: int
 ) -> list[Array]:
-    """The centre's path with a single client: n = a = 1, h = 0, lam = 0, windows as long as they are."""
-    algorithm = FedEcado(Options(inertia=0.0, horizon="rms"))
+    """The centre's path with a single client: n = a = 1, h = 0, lam = 0, no memory, windows as they are."""
+    algorithm = FedEcado(Options(inertia=0.0, horizon="rms", memory=0.0))
     state = algorithm.init(start, MemoryVectors())
     path = [state.central]
     for _ in range(rounds):

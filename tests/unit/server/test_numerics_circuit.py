@@ -81,6 +81,18 @@ def test_inductance_follows_critical_damping_unless_given() -> None:
     assert build(Options(inductance=0.7, kappa=2.0)).L == 0.7
 
 
+@pytest.mark.parametrize(
+    ("visits", "memory"), [(0.0, 1 / 12), (0.05, 1 / 12), (0.4, 0.4), (2.0, 2.0), (99.0, 2.0)]
+)
+def test_flows_look_back_on_as_many_windows_as_there_were_up_to_their_memory(
+    visits: float, memory: float
+) -> None:
+    circuit = build(Options(memory=2.0), timescale=Timescale(visits=visits))
+    np.testing.assert_allclose(circuit.L, memory * np.mean(1 / circuit.G) ** 2, rtol=1e-15)
+    none = build(Options(memory=0.0), timescale=Timescale(visits=visits))
+    assert build().L == none.L, "critical damping at first, and always without a memory"
+
+
 @pytest.mark.parametrize(("inertia", "expected"), [(0.0, 1.0), (0.1, 1.7), (1.0, 8.0)])
 def test_absent_clients_load_the_centre_with_their_inertia(inertia: float, expected: float) -> None:
     np.testing.assert_allclose(build(Options(inertia=inertia)).C, expected, rtol=1e-15)
@@ -124,6 +136,7 @@ ALLOWED: dict[str, list[Any]] = {
     "reach": ["curvature", "fixed"],
     "horizon": ["adaptive", "rms", "longest"],
     "inertia": [0.0, 1.0],
+    "memory": [0.0, 0.5, 100.0],
     "kappa": [1e-3, 10.0],
     "inductance": [None, 1e-3, 5.0],
     "tolerance": [1e-9, 10.0],
@@ -138,6 +151,7 @@ REFUSED: dict[str, list[Any]] = {
     "reach": ["far"],
     "horizon": ["shortest", None],
     "inertia": [-0.1, 1.1, math.nan],
+    "memory": [-0.1, math.inf, math.nan],
     "kappa": [0.0, -1.0, math.inf, math.nan],
     "inductance": [0.0, -1.0, math.inf, math.nan],
     "tolerance": [0.0, -1.0, math.inf, math.nan],
@@ -176,4 +190,5 @@ def test_the_published_choices_can_be_selected() -> None:
         window="common",
         absent="ignored",
         late="alike",
+        memory=0.0,
     )

@@ -25,7 +25,10 @@ from fedecado.server.numerics.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class FedEcadoState:
-    """Central state, all flows and their sum F (float64), simulated time, step level m, parts of T."""
+    """Central state, all flows and their sum F (float64), simulated time, step level m, parts of T.
+
+    `visits` is how many windows an enrolled client has computed so far, on average.
+    """
 
     central: Vector
     flows: ClientVectors
@@ -33,6 +36,7 @@ class FedEcadoState:
     level: int = 0
     stretch: float = 1.0
     window: float = 0.0
+    visits: float = 0.0
     version: int = 0
     time: float = 0.0
 
@@ -85,7 +89,7 @@ class FedEcado(Plain):
             gathered.weights(),
             enrolled,
             self.options,
-            timescale=Timescale(stretch, state.window),
+            timescale=Timescale(stretch, state.window, state.visits),
             staleness=float(lags.sum()) / max(1, len(lags)),
         )
         solution = self._solver.solve(basis, versions, circuit, state.level)
@@ -130,6 +134,7 @@ class FedEcado(Plain):
                 level=steps.level,
                 stretch=stretch,
                 window=circuit.window,
+                visits=state.visits + len(gathered) / enrolled,
                 version=state.version + 1,
                 time=state.time + circuit.T,
             )

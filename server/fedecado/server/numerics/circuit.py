@@ -22,12 +22,14 @@ its rates would not be followed.
 
 
 class Timescale(NamedTuple):
-    """What a round knows of T beforehand."""
+    """What a round knows of time beforehand."""
 
     stretch: float = 1.0
     """Of this round."""
     window: float = 0.0
     """Of the round before, 0 in the first one."""
+    visits: float = 0.0
+    """Windows that an enrolled client has computed before, on average."""
 
 
 BEGINNING = Timescale()
@@ -60,7 +62,7 @@ class Circuit:
         staleness: float = 0.0,
     ) -> Self:
         """`staleness` is how many versions old the clients' starts are, on average."""
-        stretch, window = timescale
+        stretch, window, visits = timescale
         T_i, h, w = (np.asarray(v, np.float64) for v in (times, curvatures, weights))
         _validate(T_i, h, w, enrolled)
         # What overflows is caught below, with a message; where there is no curvature there is no bound.
@@ -73,7 +75,7 @@ class Circuit:
             span = np.minimum(T, rho * T_i) if options.window == "own" else np.full_like(T_i, T)
             G = 1.0 / span + w * h
             reluctance = _mean(1.0 / G)
-            L = options.inductance or options.kappa * (reluctance * reluctance) / (4 * len(G))
+            L = options.inductance or _memory(visits, len(G), options) * (reluctance * reluctance)
         # Who answers late answers a centre that has moved on: the later, the more slowly it may move.
         inertia = options.inertia * (1.0 + staleness if options.late == "heavier" else 1.0)
         C = 1.0 + inertia * (enrolled - len(G))
@@ -95,6 +97,15 @@ def _reach(times: Floats, curvature: Floats, options: Options, most: float) -> F
     if options.reach == "fixed":
         return np.full_like(times, most)
     return np.asarray(np.minimum(np.maximum(STRAIGHT / (curvature * times), min(CAUTIOUS, most)), most))
+
+
+def _memory(visits: float, active: int, options: Options) -> float:
+    """L in units of mean(1 / G)^2, which is how many windows a flow looks back on.
+
+    In a window it goes 1 / (1 + this) of the way to where it would settle: with all there have been, it is
+    the mean of its client's windows. Critical damping of a centre of capacitance 1 forgets nearly all.
+    """
+    return max(options.kappa / (4 * active), min(options.memory, visits))
 
 
 def _validate(times: Floats, curvatures: Floats, weights: Floats, enrolled: int) -> None:

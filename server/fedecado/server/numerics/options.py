@@ -34,12 +34,14 @@ class Options:
     horizon: Horizon = "adaptive"
     """The round's common time T: the root mean square of its windows, stretched while clients go along with
     the centre (see `stretch`) or as it is, or the longest of them."""
-    inertia: float = 0.1
+    inertia: float = 0.03
     """lam: the share of an absent client's capacitance that loads the centre (0 to 1)."""
     late: Late = "heavier"
     """Whether that share grows with how late a round's updates are."""
+    memory: float = 2.0
+    """How many earlier windows of its client a flow looks back on, once there have been so many."""
     kappa: float = 1.0
-    """Damping factor of the inductance rule; 1 is critical damping."""
+    """Damping factor of the inductance rule for flows without a memory; 1 is critical damping."""
     inductance: float | None = None
     """A fixed L instead of the damping rule."""
     tolerance: float = 0.1
@@ -59,6 +61,7 @@ class Options:
         _require(self.horizon in get_args(Horizon), "horizon", self.horizon, "'adaptive', 'rms' or 'longest'")
         _require(0 <= self.inertia <= 1, "inertia", self.inertia, "between 0 and 1")
         _require(self.late in get_args(Late), "late", self.late, "'heavier' or 'alike'")
+        _require(0 <= self.memory < math.inf, "memory", self.memory, "0 or more, and finite")
         _require(0 < self.kappa < math.inf, "kappa", self.kappa, "positive and finite")
         _require(0 < self.tolerance < math.inf, "tolerance", self.tolerance, "positive and finite")
         if self.inductance is not None:
@@ -77,6 +80,7 @@ class Options:
             horizon="longest",
             inertia=0.0,
             late="alike",
+            memory=0.0,
             inductance=inductance,
             norm="max",
             window="common",

@@ -25,8 +25,13 @@ def dump(state: State) -> tuple[Scalars, dict[str, Vector]]:
     common: Scalars = {"version": state.version, "time": state.time}
     match state:
         case FedEcadoState():
-            horizon = {"stretch": state.stretch, "window": state.window}
-            return {"kind": "circuit", "level": state.level, **horizon, **common}, {"F": state.F}
+            past = {
+                "level": state.level,
+                "stretch": state.stretch,
+                "window": state.window,
+                "visits": state.visits,
+            }
+            return {"kind": "circuit", **past, **common}, {"F": state.F}
         case CorrectedState():
             return {"kind": "corrected", "enrolled": state.enrolled, **common}, {"total": state.total}
         case AveragingState():
