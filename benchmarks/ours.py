@@ -49,6 +49,12 @@ def worker(address: str, number: int, parameters: int, folder: Path) -> Iterator
         process.wait()
 
 
+def rounds_closed(address: str) -> int:
+    """How many rounds there have been."""
+    with grpc.insecure_channel(address) as channel:
+        return AdminServiceStub(channel).Status(pb.StatusRequest(), timeout=PATIENCE).status.rounds_closed
+
+
 def _closed(address: str) -> list[float]:
     """When the rounds so far were closed."""
     moments: list[float] = []

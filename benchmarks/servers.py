@@ -30,12 +30,12 @@ class Server:
     @property
     def peak(self) -> int:
         """The most bytes that were resident since the last reset."""
-        return self._status("VmHWM")
+        return memory(self.pid, "VmHWM")
 
     @property
     def resident(self) -> int:
         """Bytes resident now."""
-        return self._status("VmRSS")
+        return memory(self.pid)
 
     @property
     def cpu(self) -> float:
@@ -43,9 +43,11 @@ class Server:
         ticks = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[11:13]
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
-    def _status(self, field: str) -> int:
-        text = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
-        return 1024 * int(text.partition(f"{field}:")[2].split()[0])
+
+def memory(pid: int, field: str = "VmRSS") -> int:
+    """Bytes of a process: resident now, or another field of its status."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return 1024 * int(text.partition(f"{field}:")[2].split()[0])
 
 
 @contextmanager

@@ -95,13 +95,18 @@ def _goal(benchmark: str, contender: str) -> Goal | None:
 
 
 def _memory(found: dict[str, Any]) -> Iterator[str]:
-    """What a coordinator's memory did."""
-    if (content := found.get("memory")) is not None:
+    """What the memory of a coordinator and of two workers did."""
+    for name, whose, goal in (
+        ("memory", "a coordinator", " (goal: 120 MB)"),
+        ("memory_workers", "two workers", ", most of it torch"),
+    ):
+        if (content := found.get(name)) is None:
+            continue
         resident, slope, error = (content[key] for key in ("resident_bytes", "slope", "slope_error"))
         yield ""
         yield (
-            f"`memory`: {resident[-1] / 2**20:.0f} MiB after {content['rounds'][-1]:,} rounds, at most "
-            f"{max(resident) / 2**20:.0f} (goal: 120 MB); {slope:+.0f} bytes a round in the second half, "
+            f"`{name}`: {whose} with {resident[-1] / 2**20:.0f} MiB after {content['rounds'][-1]:,} rounds, "
+            f"at most {max(resident) / 2**20:.0f}{goal}; {slope:+.0f} bytes a round in the second half, "
             f"give or take {error:.0f} (goal: 0)."
         )
 
