@@ -119,7 +119,7 @@ def test_no_script_breaks_the_run_or_leaves_anything_behind(begun: bool, scripts
 async def play(begun: bool, scripts: list[list[bytes]]) -> None:
     files = ModelFiles(Path("/nonexistent"), "run")
     run = Run(Engine(Rules(max_rounds=2, retry=60.0)), make_algorithm("fedecado"), files)
-    run._save = lambda *_: None  # type: ignore[method-assign]  # nothing is to be written in a fuzzing run
+    run._keeping.save = lambda *_: None  # type: ignore[method-assign]  # nothing is to be written in a fuzzing run
     quotas = Quotas()
     service = SessionService(run, Timeouts(), About("run", "fedecado", "0"), quotas=quotas)
     try:

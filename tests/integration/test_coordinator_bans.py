@@ -76,7 +76,7 @@ async def test_a_ban_while_a_round_is_computed_takes_the_flow_out_after_it(start
     async with start(min_clients=2) as coordinator:
         async with connect(coordinator, "w1") as one, connect(coordinator, "w2") as two:
             await one.send_initial()
-            heavy, held, reached = coordinator.run._heavy, asyncio.Event(), asyncio.Event()
+            heavy, held, reached = coordinator.run._computing._heavy, asyncio.Event(), asyncio.Event()
 
             async def waiting(work: Any, *arguments: Any, **options: Any) -> Any:
                 if work.__name__ == "commit":
@@ -84,7 +84,7 @@ async def test_a_ban_while_a_round_is_computed_takes_the_flow_out_after_it(start
                     await held.wait()
                 return await heavy(work, *arguments, **options)
 
-            coordinator.run._heavy = waiting
+            coordinator.run._computing._heavy = waiting
             await asyncio.gather(one.work(5.0), two.work(0.1))
             await reached.wait()
             await ban(coordinator, "w1")

@@ -1,38 +1,17 @@
-"""A worker and a coordinator of the test's own, over real gRPC."""
+"""A worker and a coordinator of the test's own, over real gRPC: tasks, uploads, cancellations."""
 
 import asyncio
-import contextlib
-import logging
-import signal
-import socket
-import sys
-import textwrap
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scripted_coordinator import (
-    BIG,
-    EVALUATOR,
-    LIMIT,
-    TIMEOUTS,
-    TRAINER,
-    Coordinator,
-    Puppet,
-    Signs,
-    Station,
-    least_squares,
-    quick,
-)
+from scripted_coordinator import BIG, EVALUATOR, TIMEOUTS, TRAINER, Puppet, Station, least_squares, quick
 from torch import nn
 
 from fedecado.client.connection import Connection
-from fedecado.client.effects import Leave, Send
+from fedecado.client.effects import Send
 from fedecado.client.pace import Pace
 from fedecado.client.session import Session
 from fedecado.client.task import Task
@@ -41,35 +20,10 @@ from fedecado.client.window import Plan
 from fedecado.client.work import Identity, Learner
 from fedecado.common.enclosed import enclose
 from fedecado.common.errors import TaskError
-from fedecado.common.timeouts import Timeouts
-from fedecado.common.wire import BulkChunk, encode
-from fedecado.v1.session_pb2 import (
-    Acknowledge,
-    Assign,
-    Cancel,
-    CoordinatorBye,
-    Evaluate,
-    HeldTask,
-    Refused,
-    RequestInitialState,
-    WorkerBye,
-    WorkerMessage,
-)
+from fedecado.common.wire import encode
+from fedecado.v1.session_pb2 import Acknowledge, Assign, Cancel, Evaluate, RequestInitialState, WorkerMessage
 
-
-@pytest.fixture
-async def coordinator() -> AsyncIterator[Coordinator]:
-    coordinator = await Coordinator().start()
-    yield coordinator
-    await coordinator.kill()
-
-
-@pytest.fixture
-async def station(coordinator: Coordinator) -> AsyncIterator[Station]:
-    station = Station(coordinator)
-    yield station
-    await station.background.close(LIMIT)
-    assert station.background.ended
+pytest_plugins = ["scripted_fixtures"]
 
 
 async def test_two_rounds_from_the_initial_state_to_the_end_of_the_run(station: Station) -> None:
@@ -129,62 +83,6 @@ async def test_a_damaged_short_update_is_sent_again(station: Station) -> None:
     await line.accept(1)
     await line.finish()
     assert (await worker).code == 0
-
-
-async def test_an_upload_that_broke_off_is_sent_again_and_not_trained_again(station: Station) -> None:
-    puppet = quick(BIG)
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(station.serve(lambda: puppet))
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.assign(1, puppet.profile.initial)
-        await line.expect("update")
-        assert isinstance(await line.message(), BulkChunk)
-        line.over.set()
-        line = await station.coordinator.line()
-        hello = await line.welcome()
-        assert [(t.task_id, t.state) for t in hello.held_tasks] == [(1, HeldTask.STATE_FINISHED)]
-        assert (hello.connection, hello.run_id) == (2, "r")
-        _, state = await line.update()
-        assert state.shape == (BIG,)
-        assert (state == 1).all()
-        await line.accept(1)
-        await line.finish()
-    assert worker.result().code == 0
-    assert puppet.runs == [1]
-
-
-async def test_training_goes_on_while_the_coordinator_is_restarted(station: Station) -> None:
-    puppet = Puppet()
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(station.serve(lambda: puppet))
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.assign(1, puppet.profile.initial)
-        await station.coordinator.kill()
-        puppet.go.release()
-        await station.coordinator.start()
-        line = await station.coordinator.line()
-        hello = await line.welcome()
-        assert [task.task_id for task in hello.held_tasks] == [1]
-        await line.update()
-        await line.accept(1)
-        await line.finish(CoordinatorBye.REASON_DRAINED)
-    assert worker.result().code == 0
-    assert puppet.runs == [1]
-
-
-async def test_a_coordinator_that_shuts_down_is_awaited(station: Station) -> None:
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(station.serve(quick))
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.finish(CoordinatorBye.REASON_SHUTTING_DOWN)
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.finish(CoordinatorBye.REASON_REPLACED)
-    assert worker.result().code == 1
-    assert "'w1'" in worker.result().reason
 
 
 async def test_cancel_stops_a_training_and_the_next_task_starts(station: Station) -> None:
@@ -306,295 +204,9 @@ async def test_an_evaluator_answers_with_the_tasks_scores(station: Station) -> N
     assert worker.result().code == 0
 
 
-async def test_a_refused_worker_retries_only_if_it_may(station: Station) -> None:
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(station.serve(quick))
-        line = await station.coordinator.line()
-        await line.expect("hello")
-        await line.send(Refused(reason=Refused.REASON_FULL, message="no room", retry=True))
-        line.over.set()
-        line = await station.coordinator.line()
-        await line.expect("hello")
-        await line.send(Refused(reason=Refused.REASON_LAYOUT, message="another model"))
-        line.over.set()
-    assert worker.result() == Leave(1, "the coordinator refused this worker: another model")
-
-
-@pytest.fixture
-def signs() -> Any:
-    handler, logger = Signs(), logging.getLogger("fedecado.client.running")
-    logger.addHandler(handler)
-    yield handler
-    logger.removeHandler(handler)
-
-
-async def test_a_coordinator_that_is_away_at_first_is_awaited(station: Station, signs: Signs) -> None:
-    await station.coordinator.kill()
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(station.serve(quick))
-        for _ in range(3):
-            assert "Connection refused" in await signs.wait("not connected")
-        await station.coordinator.start()
-        line = await station.coordinator.line()
-        assert (await line.welcome()).connection >= 4
-        await line.finish()
-    assert worker.result().code == 0
-
-
-async def test_a_coordinator_that_does_not_answer_is_tried_again(station: Station, signs: Signs) -> None:
-    station.timeouts = Timeouts(0.3)
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(station.serve(quick))
-        silent = await station.coordinator.line()
-        assert "an answer to Hello" in await signs.wait("not connected")
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.finish()
-        silent.over.set()
-    assert worker.result().code == 0
-
-
-@contextlib.contextmanager
-def tapped(port: int, cut: threading.Event) -> Iterator[int]:
-    """A port that leads to `port`; what connects before `cut` goes dead then, without being closed."""
-    ends: list[socket.socket] = []
-    threads: list[threading.Thread] = []
-
-    def begin(target: Callable[..., None], *arguments: Any) -> None:
-        threads.append(threading.Thread(target=target, args=arguments, daemon=True))
-        threads[-1].start()
-
-    def pump(source: socket.socket, sink: socket.socket, dead: threading.Event) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                if not dead.is_set():
-                    sink.sendall(data)
-
-    def accept(listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                here, there = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
-                ends.extend((here, there))
-                dead = threading.Event() if cut.is_set() else cut
-                begin(pump, here, there, dead)
-                begin(pump, there, here, dead)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        begin(accept, listener)
-        yield listener.getsockname()[1]
-        for end in (listener, *ends):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-        for thread in threads:
-            thread.join(LIMIT)
-        for end in ends:
-            end.close()
-
-
-async def test_a_line_that_went_dead_is_noticed_and_replaced(station: Station, signs: Signs) -> None:
-    """The connection is open, but nothing passes any more: only keepalive can tell."""
-    cut, station.timeouts = threading.Event(), Timeouts(0.9)
-    with tapped(station.coordinator.port, cut) as station.coordinator.port:
-        async with asyncio.TaskGroup() as group:
-            worker = group.create_task(station.serve(quick))
-            line = await station.coordinator.line()
-            await line.welcome()
-            await line.send(RequestInitialState())
-            await line.expect("initial_state")
-            cut.set()
-            await signs.wait("disconnected")
-            line.over.set()
-            line = await station.coordinator.line()
-            await line.welcome()
-            await line.finish()
-        assert worker.result().code == 0
-
-
-async def test_bytes_that_are_no_message_end_the_connection_only(station: Station, signs: Signs) -> None:
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(station.serve(quick))
-        line = await station.coordinator.line()
-        await line._context.write(b"\xff\xff\xff")
-        assert "no CoordinatorMessage" in await signs.wait("not connected")
-        line.over.set()
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.finish()
-    assert worker.result().code == 0
-
-
-async def test_stop_while_training_says_goodbye_and_leaves_with_success(station: Station) -> None:
-    endless = least_squares(TRAINER, epochs=10**6)
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(station.serve(lambda: endless))
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.assign(1, endless.profile.initial)
-        await line.progress()
-        station.stopping.set()
-        bye = await line.expect("bye")
-        assert bye.reason == WorkerBye.REASON_STOPPED
-        assert await line.message() is None
-        line.over.set()
-    assert worker.result() == Leave(0, "stopped")
-    assert station.background.ended
-
-
-async def test_stop_lets_a_running_upload_end_first(station: Station) -> None:
-    puppet = quick(BIG)
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(station.serve(lambda: puppet))
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.assign(1, puppet.profile.initial)
-        update = await line.expect("update")
-        station.stopping.set()
-        assert len(await line.vector(update.state_bytes)) == BIG
-        await line.expect("bye")
-        line.over.set()
-    assert worker.result().code == 0
-
-
-async def test_stop_does_not_wait_for_a_coordinator_that_never_welcomed(station: Station) -> None:
-    station.timeouts = Timeouts(3600)
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(station.serve(quick))
-        line = await station.coordinator.line()
-        station.stopping.set()
-        assert (await asyncio.wait_for(worker, LIMIT)).code == 0
-        line.over.set()
-
-
-async def test_stop_ends_the_pause_before_a_reconnect(station: Station, signs: Signs) -> None:
-    await station.coordinator.kill()
-    station.timeouts = Timeouts(3600)
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(station.serve(quick))
-        await signs.wait("not connected")
-        station.stopping.set()
-    assert worker.result().code == 0
-
-
 async def test_a_task_that_cannot_be_made_is_an_error_at_once(station: Station) -> None:
     def make() -> Learner:
         raise TaskError("no such data")
 
     with pytest.raises(TaskError, match="no such data"):
         await station.serve(make)
-
-
-async def test_stop_does_not_wait_for_a_task_that_is_being_made(coordinator: Coordinator) -> None:
-    station, release = Station(coordinator), threading.Event()
-
-    def make() -> Learner:
-        release.wait(LIMIT)
-        return quick()
-
-    station.stopping.set()
-    assert await station.serve(make) == Leave(0, "stopped")
-    assert not station.background.ended
-    release.set()
-    await station.background.close(LIMIT)
-
-
-STUCK = """
-    import sys, time, numpy as np
-    from fedecado.client.connection import Address
-    from fedecado.client.running import run_process
-    from fedecado.client.work import Identity, Profile
-    from fedecado.common.layout import Layout
-    from fedecado.common.logs import setup_logging
-    from fedecado.common.timeouts import Timeouts
-
-    class Stuck:
-        profile = Profile(Layout.flat(3), np.zeros(3, "float32"), samples=1)
-        def run(self, work, progress):
-            sys.stderr.write("stuck\\n")
-            while True:
-                time.sleep(60)
-
-    setup_logging()
-    address = Address(sys.argv[1], Timeouts(float(sys.argv[2])))
-    sys.exit(run_process(address, Identity("w1", "trainer", 7), Stuck))
-"""
-
-
-@contextlib.asynccontextmanager
-async def process(*argv: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    child = await asyncio.create_subprocess_exec(sys.executable, *argv, stderr=asyncio.subprocess.PIPE)
-    try:
-        async with asyncio.timeout(2 * LIMIT):
-            yield child
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
-        await child.wait()
-
-
-async def stderr_until(child: asyncio.subprocess.Process, part: bytes) -> None:
-    assert child.stderr is not None
-    while part not in (line := await child.stderr.readline()):
-        assert line, f"ended without {part!r}"
-
-
-TASK = """
-    import torch
-    from fedecado.client.task import Task
-
-    def loss(model, batch):
-        return model(batch[0]).square().mean()
-
-    def make():
-        return Task(torch.nn.Linear(2, 1), (torch.ones(64, 2),), loss)
-"""
-
-
-@pytest.fixture
-def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("tiny_task.py").write_text(textwrap.dedent(TASK))
-    Path("fedecado.toml").write_text("[worker]\nid = 'w1'\nthreads = 1\n[training]\nepochs = 1000000\n")
-
-
-@pytest.mark.usefixtures("_project")
-async def test_sigterm_ends_a_training_process_with_success(coordinator: Coordinator) -> None:
-    options = ["--coordinator", f"127.0.0.1:{coordinator.port}", "--task", "tiny_task:make"]
-    async with process("-m", "fedecado.cli", "worker", *options) as child:
-        line = await coordinator.line()
-        await line.welcome()
-        await line.assign(1, np.zeros(3, "float32"))
-        await line.progress()
-        child.send_signal(signal.SIGTERM)
-        assert (await line.expect("bye")).reason == WorkerBye.REASON_STOPPED
-        line.over.set()
-        assert await child.wait() == 0
-        assert child.stderr is not None
-        shown = (await child.stderr.read()).decode()
-        assert "enrolled as w1" in shown
-        assert "Traceback" not in shown
-
-
-async def test_a_signal_ends_the_process_even_if_user_code_is_stuck(coordinator: Coordinator) -> None:
-    target = f"127.0.0.1:{coordinator.port}"
-    async with process("-c", textwrap.dedent(STUCK), target, "1") as child:
-        line = await coordinator.line()
-        await line.welcome()
-        await line.assign(1, np.zeros(3, "float32"))
-        await stderr_until(child, b"stuck")
-        child.send_signal(signal.SIGINT)
-        assert await child.wait() == 0
-        line.over.set()
-
-
-async def test_the_second_signal_kills_at_once(coordinator: Coordinator) -> None:
-    target = f"127.0.0.1:{coordinator.port}"
-    async with process("-c", textwrap.dedent(STUCK), target, "3600") as child:
-        line = await coordinator.line()
-        await line.welcome()
-        await line.assign(1, np.zeros(3, "float32"))
-        await stderr_until(child, b"stuck")
-        child.send_signal(signal.SIGINT)
-        await stderr_until(child, b"a second signal")
-        child.send_signal(signal.SIGINT)
-        assert await child.wait() == -signal.SIGINT
-        line.over.set()

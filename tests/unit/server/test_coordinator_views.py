@@ -137,11 +137,11 @@ async def test_an_update_that_comes_twice_leaves_nothing_in_memory(run: Run) -> 
     member, (task, *_) = run.members.by_id["a"], sorted(run.engine.tasks)
     header = session_pb2.Update(task_id=task, window=0.1, weight=run.engine.tasks[task].weight)
     for _ in range(2):
-        await run.deliver(member, header, Received(header, np.ones(10, np.float32)))
+        await run.intake.deliver(member, header, Received(header, np.ones(10, np.float32)))
     session: Any = member.session
     outcomes = [m.outcome for m in session.sent if isinstance(m, session_pb2.Acknowledge)]
     assert outcomes == [session_pb2.Acknowledge.OUTCOME_ACCEPTED, session_pb2.Acknowledge.OUTCOME_DUPLICATE]
-    assert run._results == {}
+    assert run.intake.results == {}
     await run.beside.settle()
 
 
@@ -150,7 +150,7 @@ async def test_an_update_of_someone_who_does_not_train_is_refused(run: Run) -> N
     judge = session_pb2.Hello(worker_id="judge", role=session_pb2.ROLE_EVALUATOR)
     member = run.members.admit(judge, Ears(), "ipv4:2")  # type: ignore[arg-type]
     header = session_pb2.Update(task_id=1)
-    await run.deliver(member, header, Received(header, np.ones(10, np.float32)))
+    await run.intake.deliver(member, header, Received(header, np.ones(10, np.float32)))
     session: Any = member.session
     (answer,) = session.sent
     assert answer.reason == session_pb2.Acknowledge.REASON_UNKNOWN_TASK

@@ -116,7 +116,7 @@ class Coordinator:
             begin=None if plan.recipe is None else self._create,
             timeouts=timeouts,
         )
-        self.run.suggestions, self.run.upload_formats = plan.suggestions, plan.upload_formats
+        self.run.handout.suggestions, self.run.upload_formats = plan.suggestions, plan.upload_formats
         self.run.durable.checkpoint_seconds = plan.checkpoint_seconds
         self.quotas = Quotas(plan.limits)
         self._admin = AdminService(self.run, self._about)

@@ -1,31 +1,33 @@
 """The run: events from sessions and timers go to the engine, its effects are carried out.
 
 Decisions are taken in synchronous methods on the event loop; what touches long vectors or files
-follows beside it (`beside`), and comes back as another event.
+follows beside it (`beside`), and comes back as another event. How an effect is carried out is up to the
+run's parts: `handout`, `intake`, `computing`, `judging`, `keeping`, `durable`.
 """
 
 import asyncio
 import logging
-import math
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
-from fedecado.common.errors import FedecadoError, LayoutError, NumericsError, RoundError
+from fedecado.common.errors import LayoutError, RoundError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.logs import about
 from fedecado.common.names import COMPACT, Compact
 from fedecado.common.timeouts import Timeouts
 from fedecado.server.algorithms import Algorithm
 from fedecado.server.coordinator.beside import Beside
+from fedecado.server.coordinator.computing import Computing
 from fedecado.server.coordinator.durable import Durable
+from fedecado.server.coordinator.facts import Facts
 from fedecado.server.coordinator.first_model import Begin, Begun, FirstModel
-from fedecado.server.coordinator.inbox import Received, result_of
-from fedecado.server.coordinator.journal import Journal, summarise
+from fedecado.server.coordinator.handout import Handout
+from fedecado.server.coordinator.intake import Intake
 from fedecado.server.coordinator.judging import Judging
-from fedecado.server.coordinator.members import Member, Members
+from fedecado.server.coordinator.keeping import Keeping
+from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.memory import (
     dump_journal,
     dump_members,
@@ -35,13 +37,7 @@ from fedecado.server.coordinator.memory import (
     note_member,
 )
 from fedecado.server.coordinator.models import ModelFiles
-from fedecado.server.coordinator.post import Suggestions, Version, acknowledge, assignment
-from fedecado.server.coordinator.refusals import label, refused_result
-from fedecado.server.coordinator.session import Session
-from fedecado.server.coordinator.untrusted import checked_update
-from fedecado.server.federation import Federation, Offer, Result, is_usable, usual_displacement
-from fedecado.server.observe.observer import NoObserver, Observer, Window
-from fedecado.server.observe.traces import NoTraces, Traces
+from fedecado.server.federation import Federation
 from fedecado.server.rounds import (
     Accept,
     Assign,
@@ -68,21 +64,13 @@ from fedecado.server.rounds import (
     describe,
     timers,
 )
-from fedecado.server.store import Capture, Closed, Flush, Outcome, Recovered, Store, counts
+from fedecado.server.store import Capture, Flush, Outcome, Recovered, Store, counts
 from fedecado.v1 import session_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-SAVE_SECONDS = 10.0
-"""Least time between two writes of the last model while rounds go on."""
 
-LIGHT_BYTES = 1 << 20
-"""Vectors of up to this size together are worked on in the loop: handing them to a thread costs more."""
-
-R = TypeVar("R")
-
-
-class Run:
+class Run(Facts):
     """One run, from its first worker to its last round."""
 
     def __init__(
@@ -95,18 +83,17 @@ class Run:
         begin: Begin | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
-        self.engine, self.files = engine, files
-        self.members, self.journal = Members(), Journal()
+        super().__init__(engine)
+        self.files = files
         self.beside = Beside(self._fail)
         self.durable = Durable(self.beside, self._flushed)
-        self._judging = Judging(evaluate_every, self.journal, partial(self._save, "best"))
-        self.observer: Observer = NoObserver()
-        self.traces: Traces = NoTraces()
-        self.suggestions = Suggestions()
+        self.intake = Intake(self, self.durable, self.beside, self.handle)
+        self.handout = Handout(self, self.beside)
+        self._computing = Computing(self, self.beside)
+        self._keeping = Keeping(self, files, self.beside)
+        self._judging = Judging(evaluate_every, self, partial(self._keeping.save, "best"))
         self.upload_formats: tuple[Compact, ...] = COMPACT
         """What updates may come in beside full precision."""
-        self.layout: Layout | None = None
-        self.federation: Federation | None = None
         self._changed: asyncio.Event | None = None
         self.finished = asyncio.Event()
         self.closing = False
@@ -116,16 +103,8 @@ class Run:
         make = begin or (lambda layout, state: (Federation(engine, algorithm, layout, state), None))
         self._timeouts = timeouts or Timeouts()
         self._first = FirstModel(make, self._begin, self.members, self.beside, self._timeouts.first_model)
-        self._version: Version | None = None
-        self._results: dict[int, Result] = {}
-        self._aggregating = False
-        self._leaving: list[str] = []
-        """Clients to forget when the round that is being computed is done."""
-        self._absorbing = False
-        """Whether the numerics thread has begun with the open round, and so must finish it."""
         self.stop_reason: str | None = None
         """Why the run ends when the open round has closed."""
-        self._saved = time.monotonic()
 
     def agree(self, layout: Layout) -> None:
         """Take the first worker's layout as the run's, or check a later one against it."""
@@ -170,7 +149,6 @@ class Run:
         self.journal = load_journal(
             recovered.journal, recovered.notes, recovered.driver.rounds, self.federation.version
         )
-        self._judging.remember(self.journal)
         self.durable.open(recovered.store)
         for timer in timers(self.engine):
             self._carry_out(timer)
@@ -223,76 +201,7 @@ class Run:
         """Whether a vector of this worker's is worth receiving."""
         if isinstance(header, pb.InitialState):
             return self._first.wants(member)
-        return self._holds(member, header.task_id)
-
-    def start_of(self, header: pb.Update | pb.InitialState) -> Vector | None:
-        """The version that an update's task began with."""
-        task = None if isinstance(header, pb.InitialState) else self.engine.tasks.get(header.task_id)
-        return None if task is None or self.federation is None else self.federation.state_of(task.version)
-
-    def unwanted(self, member: Member, header: pb.Update | pb.InitialState) -> None:
-        """Say what became of a transfer that was passed over; the engine need not hear of it."""
-        task = 0 if isinstance(header, pb.InitialState) else header.task_id
-        known = self.engine.roster.clients.get(member.id)
-        if not task:
-            acknowledge(member, 0, pb.Acknowledge.OUTCOME_DUPLICATE)
-        elif known is not None and known.last_done == task:
-            self._accept(member, task, duplicate=True)
-            self.durable.flush()
-        else:
-            text = f"task {task} is not open for {member.id!r}; it is another's, cancelled or too old"
-            self._refuse(member, task, text, pb.Acknowledge.REASON_UNKNOWN_TASK)
-
-    def _holds(self, member: Member, task: int) -> bool:
-        known = self.engine.roster.clients.get(member.id)
-        return known is not None and known.task == task
-
-    async def deliver(self, member: Member, header: pb.Update, received: Received) -> None:
-        """A worker's update is complete."""
-        task, record = header.task_id, self.engine.tasks.get(header.task_id)
-        self.journal.bytes_received += header.state_bytes
-        self.traces.arrived(task, member.id, header.traceparent)
-        if member.id not in self.engine.roster:
-            self._refuse(member, task, f"{member.id} does not train here", pb.Acknowledge.REASON_UNKNOWN_TASK)
-            return
-        if self.federation is not None and record is not None and record.client == member.id:
-            header = checked_update(header)
-            result = result_of(header, received, member.curvature)
-            try:
-                if not math.isclose(header.weight, record.weight, rel_tol=1e-9):
-                    raise NumericsError(f"the window is for w_i = {header.weight}, not {record.weight}")
-                if header.model_version != record.version:
-                    raise NumericsError(f"it starts from {header.model_version}, not from {record.version}")
-                usual = self._usual(self.federation)
-                # Who is not guarded and has a length that is known needs no look at the vector.
-                if self._light(1) or (usual is None and is_usable(result)):
-                    self.federation.check(task, result, usual)
-                else:
-                    await self.beside.numerics(self.federation.check, task, result, usual)
-            except RoundError:
-                pass  # cancelled meanwhile; the engine refuses it below
-            except (NumericsError, LayoutError) as error:
-                self.spoiled(member, task, error)
-                return
-            if member.id not in self.engine.roster:
-                return  # banned while its update was looked at
-            self._results[task] = result
-            member.note_update(header)
-            member.curvature = result.curvature
-        self.handle(UpdateArrived(member.id, task))
-
-    def _usual(self, federation: Federation) -> float | None:
-        """How long displacements were of late, where that is compared."""
-        if not federation.guarded:
-            return None
-        return usual_displacement(closed.details for closed in reversed(self.journal.rounds))
-
-    def spoiled(self, member: Member, task: int, error: FedecadoError) -> None:
-        """An update that cannot be used: its sender is told why, and is free for other work."""
-        reason = refused_result(error)
-        self._refuse(member, task, str(error), reason, label(error))
-        if reason != pb.Acknowledge.REASON_DAMAGED and self._holds(member, task):
-            self.handle(TaskFailed(member.id, task))  # a damaged one is sent again
+        return self.intake.holds(member, header.task_id)
 
     def failed(self, member: Member, failure: pb.TaskFailed) -> None:
         """The user's code failed on a worker."""
@@ -307,13 +216,13 @@ class Run:
             extra=about(worker=member.id, task=failure.task_id, round=self.engine.round),
         )
         self._judging.release(member)
-        if self._holds(member, failure.task_id):
+        if self.intake.holds(member, failure.task_id):
             self.handle(TaskFailed(member.id, failure.task_id))
         self._maybe_finished()
 
     def measured(self, member: Member, answer: pb.Evaluation) -> None:
         """An evaluator's answer."""
-        measurement = self._judging.answered(member, answer, self.engine.rules.target)
+        measurement = self._judging.answered(member, answer)
         if measurement is not None:
             best = measurement is self.journal.best
             self.durable.note(note_measurement(measurement, best=best))
@@ -347,7 +256,7 @@ class Run:
 
     def stop_after_round(self, reason: str) -> None:
         """End the run when the open round has closed; at once if none is open."""
-        if self.engine.open or self._aggregating:
+        if self.engine.open or self._computing.busy:
             self.stop_reason = reason
             self.handle(Paused())
         else:
@@ -360,10 +269,7 @@ class Run:
 
     async def save_last(self) -> Path | None:
         """Write the newest version; none when there is no model yet."""
-        if self.federation is None:
-            return None
-        await self._write("last", self.federation.version, self.federation.central)
-        return self.files.path("last")
+        return await self._keeping.save_last()
 
     def waiting_for(self) -> str:
         """What the run waits for, in words."""
@@ -388,43 +294,30 @@ class Run:
         """Let the engine decide, and carry its effects out; `outcome` is of the round it is told of."""
         effects = self.engine.handle(event)
         if isinstance(event, Banned):
-            self._forget(event.client)
+            self._computing.forget(event.client)
         task = event.task if isinstance(event, UpdateArrived) and counts(effects) else None
-        self.durable.record(event, None if task is None else self._results.get(task), outcome)
+        self.durable.record(event, None if task is None else self.intake.results.get(task), outcome)
         for effect in effects:
             self._carry_out(effect)
         self.durable.flush()
         self.notify()
 
-    def _forget(self, client: str) -> None:
-        """Take a client out of the balance; after the round being computed, which rewrites the flows."""
-        if self._aggregating:
-            self._leaving.append(client)
-        elif self.federation is not None:
-            self.federation.forget(client)
-
-    def _part(self, federation: Federation) -> None:
-        """A round is computed or given up: now forget those who were banned meanwhile."""
-        leaving, self._leaving = self._leaving, []
-        for client in leaving:
-            federation.forget(client)
-
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Assign():
-                self.durable.send(partial(self._assign, effect))
+                self.durable.send(partial(self.handout.assign, effect))
             case Accept(task, client, duplicate):
-                self._accept(self.members.by_id[client], task, duplicate)
+                if self.intake.accept(self.members.by_id[client], task, duplicate=duplicate):
+                    self._computing.absorb()
             case Refuse(task, client, reason):
-                self._results.pop(task, None)
-                self._refuse(self.members.by_id[client], task, reason, pb.Acknowledge.REASON_UNKNOWN_TASK)
+                self.intake.refuse(self.members.by_id[client], task, reason)
             case Cancel(number, client, reason):
-                self.durable.send(partial(self._cancel, client, number, reason))
+                self.durable.send(partial(self.handout.cancel, client, number, reason))
             case StartTimer(seconds, number, task):
                 event = DeadlinePassed(number) if task is None else LeaseExpired(task)
                 self.beside.after(seconds, lambda: self.handle(event))
             case CloseRound(number, tasks):
-                self._aggregating = True
+                self._computing.busy = True
                 self.beside.spawn(self._close(number, tasks, self.engine.enrolled))
             case DropVersion(version):
                 if self.federation is not None:
@@ -436,148 +329,39 @@ class Run:
             case _:
                 assert_never(effect)
 
-    def _cancel(self, client: str, task: int, reason: str) -> None:
-        if (session := self.members.by_id[client].session) is not None:
-            session.send(pb.Cancel(task_id=task, reason=reason))
-
-    def _assign(self, effect: Assign) -> None:
-        """Hand a task out: at once if its vectors are short, so that it costs no task of the event loop."""
-        member, federation = self.members.by_id[effect.client], self.federation
-        session = member.session
-        if session is None or federation is None or effect.task not in self.engine.tasks:
-            return
-        if self._light(1):
-            self._post(effect, member, session, federation.offer(effect.task))
-        else:
-            self.beside.spawn(self._assign_long(effect, member, session, federation))
-
-    async def _assign_long(
-        self, effect: Assign, member: Member, session: Session, federation: Federation
-    ) -> None:
-        try:
-            offer = await self.beside.numerics(federation.offer, effect.task)
-        except RoundError:
-            return  # cancelled before its turn came; the engine knows
-        if effect.task in self.engine.tasks and member.session is session:  # else the engine knows
-            self._post(effect, member, session, offer)
-
-    def _post(self, effect: Assign, member: Member, session: Session, offer: Offer) -> None:
-        trace = self.traces.assigned(effect.task, effect.round, member.id)
-        version = self._encoded(offer.version, offer.state)
-        parcel, size = assignment(offer, effect.round, version, self.suggestions, member, trace)
-        session.send_parcel(parcel)
-        self.journal.bytes_sent += size
-        member.task_since, member.progress = time.time(), None
-
-    def _encoded(self, number: int, state: Vector) -> Version:
-        """A version as it goes out, made once for all workers."""
-        if self._version is None or self._version.number != number:
-            self._version = Version(number, state)
-        return self._version
-
-    def _accept(self, member: Member, task: int, duplicate: bool) -> None:
-        result = self._results.pop(task, None)
-        if duplicate or result is None or self.federation is None:
-            self.observer.updated("duplicate")
-            self.traces.answered(task, "duplicate")
-            self.durable.send(lambda: acknowledge(member, task, pb.Acknowledge.OUTCOME_DUPLICATE))
-            return
-        self.federation.accept(task, result)
-        self.journal.accepted += 1
-        self.observer.updated("accepted")
-        self.traces.answered(task, "accepted")
-        member.accepted, member.last_round, member.progress = member.accepted + 1, self.engine.round, None
-        self.durable.send(
-            lambda: acknowledge(member, task, pb.Acknowledge.OUTCOME_ACCEPTED), urgent=not self._light(1)
-        )
-        if self.federation.eager and self.engine.open and not self._light(len(self.engine.ready)):
-            self._absorbing = True
-            self.beside.spawn(self.beside.numerics(self.federation.absorb, tuple(self.engine.ready)))
-
-    def _refuse(
-        self,
-        member: Member,
-        task: int,
-        message: str,
-        reason: "pb.Acknowledge.Reason.ValueType",
-        label: str = "unknown_task",
-    ) -> None:
-        member.refused, member.progress = member.refused + 1, None
-        self.journal.refused += 1
-        self.traces.answered(task, "refused")
-        self.observer.updated("refused", label)
-        member.blame(pb.Acknowledge.Reason.Name(reason), message, task=task)
-        log.warning(
-            "refused task %d of %s: %s",
-            *(task, member.id, message),
-            extra=about(worker=member.id, task=task, round=self.engine.round),
-        )
-        acknowledge(member, task, pb.Acknowledge.OUTCOME_REFUSED, reason, message)
-
     async def _close(self, number: int, tasks: tuple[int, ...], enrolled: int) -> None:
-        """Aggregate a round beside the event loop, then open the next."""
-        federation, began = self.federation, time.perf_counter()
+        """Have a round computed, open the next, and write the closed one up."""
+        federation = self.federation
         if federation is None:
             raise RoundError(f"round {number} closed without a model")
-        opened, late = self.journal.round_opened, self.engine.late
-        light, self._absorbing = self._light(len(tasks)) and not self._absorbing, False
-        behind = [self.engine.version - self.engine.tasks[task].version for task in tasks]
-        self.traces.aggregating(number, tasks)
-        try:
-            await self._heavy(federation.aggregate, tasks, enrolled, light=light)
-            delivered = federation.results(tasks)
-            report = await self._heavy(federation.commit, tasks, light=light)
-        except NumericsError as error:
-            log.error(
-                "round %d could not be aggregated and is dropped: %s",
-                number,
-                error,
-                extra=about(round=number),
-            )
-            self.traces.aggregated(number, failed=True)
-            federation.discard(tasks)
-            self._part(federation)
+        made = await self._computing.compute(federation, number, tasks, enrolled)
+        if made is None:
             self.observer.discarded()
-            self._aggregating = False
+            self._computing.busy = False
             self.handle(Discarded())
             return
-        self._part(federation)
-        self.traces.aggregated(number)
-        seconds, version, state = time.perf_counter() - began, federation.version, federation.central
-        closed = summarise(number, version, delivered, report, seconds, opened)
-        made = Closed(number, version, tasks, enrolled, tuple(delivered), report)
-        self.handle(made.event, self.durable.outcome_of(federation, made))
+        self.handle(made.closed.event, self.durable.outcome_of(federation, made.closed))
         if self.engine.open:  # else the run is over, or the next round closes already: in its turn
             await asyncio.sleep(0)  # the new tasks are on their way before this round is written up
-        told = zip(delivered, behind, strict=True)
-        windows = tuple(
-            Window(client, result.time, lag, report.flows.get(client)) for (client, result), lag in told
-        )
-        self.journal.add_round(closed, windows, late=late)
-        self.members.note_flows(windows)
-        for worker in self.members.distrust(report.distrusted):
-            found = about(round=number, worker=worker)
-            log.warning("%s does not follow its flow; its updates do not count", worker, extra=found)
-        self.observer.closed(self.journal.rounds[-1], windows)
+        made.write_up(self)
         self.notify()
         if self.stop_reason is not None:
             self.handle(Stopped(self.stop_reason))
+        seconds, version = made.summary.solve_seconds, made.closed.version
         log.info(
             "round %d: %d updates, %.3f s, version %d",
             *(number, len(tasks), seconds, version),
             extra=about(round=number, updates=len(tasks), seconds=seconds, version=version),
         )
-        self._published(version, state)
+        self._published(version, made.state)
         # Only now: a run that is over still has its last version measured.
-        self._aggregating = self.engine.closing != ()
+        self._computing.busy = self.engine.closing != ()
         self._maybe_finished()
 
     def _published(self, version: int, state: Vector) -> None:
         """A new version is there: have it measured and, now and then, written down."""
-        self._judging.publish(version, state, self.members, last=self.engine.finished is not None)
-        if time.monotonic() - self._saved > SAVE_SECONDS:
-            self._saved = time.monotonic()
-            self._save("last", version, state)
+        self._judging.publish(version, state)
+        self._keeping.published(version, state)
         if not self.engine.closing:
             self.durable.checkpoint(self._capture)
 
@@ -593,24 +377,6 @@ class Run:
         await self.durable.close(self._capture if quiet else None)
         self.beside.close()
 
-    def _light(self, vectors: int) -> bool:
-        return self.layout is None or vectors * self.layout.nbytes <= LIGHT_BYTES
-
-    async def _heavy(self, work: Callable[..., R], *arguments: Any, light: bool) -> R:
-        """Work on vectors: beside the loop unless it is light."""
-        return work(*arguments) if light else await self.beside.numerics(work, *arguments)
-
-    def _save(self, which: str, version: int, state: Vector) -> None:
-        self.beside.spawn(self._write(which, version, state))
-
-    async def _write(self, which: str, version: int, state: Vector) -> None:
-        if self.layout is None:
-            return
-        measured = self.journal.measurement(version)
-        metrics = {} if measured is None else measured.metrics
-        seconds, saved = await self.beside.files(self.files.save, which, self.layout, state, version, metrics)
-        self.observer.saved(seconds, failed=not saved)
-
     def _flushed(self, what: Flush, seconds: float) -> None:
         self.observer.flushed(what, seconds)  # whoever watches by then
 
@@ -619,7 +385,7 @@ class Run:
         self.finished.set()
 
     def _maybe_finished(self) -> None:
-        if self.engine.finished and not self._aggregating and not self._judging.busy:
+        if self.engine.finished and not self._computing.busy and not self._judging.busy:
             # After the acknowledgements that still wait for the disk.
             self.durable.send(self.finished.set)
             self.durable.flush()

@@ -99,7 +99,7 @@ class SessionService:
             wanted=wanted,
             quotas=self._quotas,
             land=self._run.durable.land,
-            start=self._run.start_of,
+            start=self._run.intake.start_of,
             formats=self._run.upload_formats,
         )
         session = Session(context, self._timeouts, inbox, meter, self._quotas.limits.slowest)
@@ -157,11 +157,11 @@ class SessionService:
             case Received(pb.InitialState(), vector):
                 run.initial(member, vector)
             case Received(pb.Update() as header):
-                await run.deliver(member, header, arrival)
+                await run.intake.deliver(member, header, arrival)
             case Spoiled(pb.Update() as header, error):
-                run.spoiled(member, header.task_id, error)
+                run.intake.spoiled(member, header.task_id, error)
             case Unwanted(header):
-                run.unwanted(member, header)
+                run.intake.unwanted(member, header)
             case Spoiled(_, error):
                 raise ProtocolError(f"the initial state cannot be used: {error}")
             case pb.Progress():
