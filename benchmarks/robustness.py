@@ -17,7 +17,7 @@ from benchmarks.harness import CORES, save
 from fedecado.client.window import Plan
 from fedecado.common.errors import NumericsError
 from fedecado.common.layout import Vector
-from fedecado.server.algorithms import AlgorithmName, Robust, make_algorithm
+from fedecado.server.algorithms import AlgorithmName, Options, Robust, make_algorithm
 from fedecado.server.federation import Federation, Offer, Result
 from fedecado.server.rounds import Engine, Rules
 from fedecado.simulator import Simulation, draw_fleet
@@ -91,12 +91,12 @@ def _learning(alpha: float, seed: int) -> Learning:
     return Learning("fedecado.client.tasks.digits:make", {"alpha": alpha}, CLIENTS, plan=plan)
 
 
-def accuracy(cell: Cell, rounds: int) -> float:
+def accuracy(cell: Cell, rounds: int, solver: Options | None = None) -> float:
     """Accuracy after so many rounds; NaN if one of them could not be computed."""
     learning = _learning(cell.alpha, cell.seed)
     workload = Infiltrated(learning, cell.bad, ATTACKS.get(cell.attack))
     rules = Rules(max_rounds=rounds, min_clients=CLIENTS, seed=cell.seed)
-    made = make_algorithm(cell.algorithm, robust=DEFENCES[cell.defence])
+    made = make_algorithm(cell.algorithm, solver=solver, robust=DEFENCES[cell.defence])
     federation = Federation(Engine(rules), made, learning.layout, learning.initial())
     fleet = draw_fleet(CLIENTS, [0.05, 0.05], [2, 2], seed=cell.seed)
     try:

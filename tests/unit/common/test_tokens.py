@@ -122,7 +122,7 @@ def test_only_a_hash_of_a_token_is_stored_in_a_private_file(authority: Authority
     token = create(authority.folder, "worker-0")
     gives(authority, token)
     stored = authority.folder / "registry.db"
-    assert token.rpartition("_")[2].encode() not in stored.read_bytes()
+    assert token.split("_", 2)[2].encode() not in stored.read_bytes()
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
 
 
@@ -208,7 +208,7 @@ def test_the_tokens_command_makes_lists_and_revokes(
     listed = capsys.readouterr().out
     assert "used 0 of 1  good until" in listed
     assert "w-* " in listed
-    assert secret.rpartition("_")[2] not in listed
+    assert secret.split("_", 2)[2] not in listed
     number = secret.split("_")[1]
     assert main(["tokens", "revoke", number]) == 0
     assert main(["tokens", "ls"]) == 0

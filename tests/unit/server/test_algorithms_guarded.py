@@ -7,7 +7,15 @@ import pytest
 
 from fedecado.common.errors import ConfigError
 from fedecado.common.layout import Entry, Layout, Vector
-from fedecado.server.algorithms import AlgorithmName, Guarded, MemoryVectors, Robust, Update, make_algorithm
+from fedecado.server.algorithms import (
+    AlgorithmName,
+    Guarded,
+    MemoryVectors,
+    Options,
+    Robust,
+    Update,
+    make_algorithm,
+)
 from fedecado.server.algorithms.base import RESPONSE
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import Aggregated, Assign, CloseRound, Engine, Enrolled, Rules, UpdateArrived
@@ -94,7 +102,7 @@ class Quadratics:
 
     def __init__(self, robust: Robust | None, liars: int = 2) -> None:
         rng = np.random.default_rng(5)
-        self.algorithm: Any = make_algorithm("fedecado", robust=robust)
+        self.algorithm: Any = make_algorithm("fedecado", solver=Options(memory=0.0), robust=robust)
         self.goals = 3 * rng.standard_normal((10, 40))
         self.liars = liars
         self.state = self.algorithm.init(np.zeros(40), MemoryVectors())
@@ -142,6 +150,12 @@ def test_honest_clients_with_other_goals_are_believed_to_the_bit() -> None:
         plain.round()
     assert not any(report.distrusted for report in guarded.reports)
     np.testing.assert_array_equal(guarded.state.central, plain.state.central)
+
+
+def test_flows_have_no_memory_where_responses_are_listened_to() -> None:
+    for robust, memory in ((BELIEF, 0.0), (Robust(trim=0.2), 1.0)):
+        made: Any = make_algorithm("fedecado", solver=Options(memory=1.0), robust=robust)
+        assert made.inner.options.memory == memory
 
 
 def test_flows_still_balance_when_some_are_not_believed() -> None:

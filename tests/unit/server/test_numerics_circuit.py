@@ -81,16 +81,11 @@ def test_inductance_follows_critical_damping_unless_given() -> None:
     assert build(Options(inductance=0.7, kappa=2.0)).L == 0.7
 
 
-@pytest.mark.parametrize(
-    ("visits", "memory"), [(0.0, 1 / 12), (0.05, 1 / 12), (0.4, 0.4), (2.0, 2.0), (99.0, 2.0)]
-)
-def test_flows_look_back_on_as_many_windows_as_there_were_up_to_their_memory(
-    visits: float, memory: float
-) -> None:
-    circuit = build(Options(memory=2.0), timescale=Timescale(visits=visits))
-    np.testing.assert_allclose(circuit.L, memory * np.mean(1 / circuit.G) ** 2, rtol=1e-15)
-    none = build(Options(memory=0.0), timescale=Timescale(visits=visits))
-    assert build().L == none.L, "critical damping at first, and always without a memory"
+@pytest.mark.parametrize(("visits", "renewal"), [(0.0, 1.0), (0.5, 1 / 1.5), (2.0, 1 / 3), (99.0, 1 / 3)])
+def test_flows_are_renewed_the_less_the_more_windows_they_look_back_on(visits: float, renewal: float) -> None:
+    timescale = Timescale(visits=visits)
+    assert build(Options(memory=2.0), timescale=timescale).renewal == pytest.approx(renewal)
+    assert build(Options(memory=0.0), timescale=timescale).renewal == 1.0
 
 
 @pytest.mark.parametrize(("inertia", "expected"), [(0.0, 1.0), (0.1, 1.7), (1.0, 8.0)])

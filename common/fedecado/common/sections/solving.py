@@ -25,17 +25,15 @@ class SolverSection(Section):
         "along and shorter when they turn back; or as it is; or the longest.",
     )
     inertia: float = Field(
-        0.03, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."
+        0.1, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."
     )
     late: Literal["heavier", "alike"] = Field(
         "heavier", description="Whether that share grows with how late a round's updates are."
     )
     memory: float = Field(
-        2.0, ge=0, description="How many earlier windows of its client a flow looks back on; 0 for none."
+        1.0, ge=0, description="How many earlier windows of its client a flow looks back on; 0 for none."
     )
-    kappa: float = Field(
-        1.0, gt=0, description="Damping factor κ of flows without a memory; 1 is critical damping."
-    )
+    kappa: float = Field(1.0, gt=0, description="Damping factor κ; 1 is critical damping.")
     inductance: float | None = Field(
         None, gt=0, description="Fixed inductance L; none derives it by damping."
     )

@@ -1,5 +1,6 @@
 """Federated algorithms behind one interface: FedECADO and the baselines it is compared with."""
 
+from dataclasses import replace
 from typing import Any, assert_never
 
 from fedecado.common.errors import ConfigError
@@ -56,6 +57,9 @@ def make_algorithm(
             f"robust.response_bound watches how clients follow their flows, which {name} does not have; "
             "use robust.norm_bound or robust.trim"
         )
+    if robust is not None and robust.response_bound is not None:
+        # Flows with a memory change by less than gradients do, whose noise would then drown the answers.
+        solver = replace(solver or Options(), memory=0.0)
     plain = _make(name, solver, mu, server_rate)
     return Guarded(plain, robust) if robust is not None and robust.active else plain
 

@@ -48,6 +48,11 @@ class Circuit:
     C: float
     rho: Floats
     """How far each trajectory is extrapolated, in lengths of its own."""
+    renewal: float = 1.0
+    """How much of what a flow changes by in the window is kept.
+
+    A flow that is renewed by 1 / k in its client's k-th window is the mean of all of them.
+    """
 
     @classmethod
     def build(
@@ -75,7 +80,7 @@ class Circuit:
             span = np.minimum(T, rho * T_i) if options.window == "own" else np.full_like(T_i, T)
             G = 1.0 / span + w * h
             reluctance = _mean(1.0 / G)
-            L = options.inductance or _memory(visits, len(G), options) * (reluctance * reluctance)
+            L = options.inductance or options.kappa * (reluctance * reluctance) / (4 * len(G))
         # Who answers late answers a centre that has moved on: the later, the more slowly it may move.
         inertia = options.inertia * (1.0 + staleness if options.late == "heavier" else 1.0)
         C = 1.0 + inertia * (enrolled - len(G))
@@ -84,7 +89,7 @@ class Circuit:
                 f"window times between {T_i.min():g} and {T_i.max():g} with curvatures up to {h.max():g} "
                 "leave floating-point range; check the learning rates the clients report"
             )
-        return cls(T, window, T_i, G, L, C, rho)
+        return cls(T, window, T_i, G, L, C, rho, 1.0 / (1.0 + min(options.memory, visits)))
 
 
 def _mean(values: Floats) -> float:
@@ -97,15 +102,6 @@ def _reach(times: Floats, curvature: Floats, options: Options, most: float) -> F
     if options.reach == "fixed":
         return np.full_like(times, most)
     return np.asarray(np.minimum(np.maximum(STRAIGHT / (curvature * times), min(CAUTIOUS, most)), most))
-
-
-def _memory(visits: float, active: int, options: Options) -> float:
-    """L in units of mean(1 / G)^2, which is how many windows a flow looks back on.
-
-    In a window it goes 1 / (1 + this) of the way to where it would settle: with all there have been, it is
-    the mean of its client's windows. Critical damping of a centre of capacitance 1 forgets nearly all.
-    """
-    return max(options.kappa / (4 * active), min(options.memory, visits))
 
 
 def _validate(times: Floats, curvatures: Floats, weights: Floats, enrolled: int) -> None:

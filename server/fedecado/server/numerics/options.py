@@ -34,14 +34,14 @@ class Options:
     horizon: Horizon = "adaptive"
     """The round's common time T: the root mean square of its windows, stretched while clients go along with
     the centre (see `stretch`) or as it is, or the longest of them."""
-    inertia: float = 0.03
+    inertia: float = 0.1
     """lam: the share of an absent client's capacitance that loads the centre (0 to 1)."""
     late: Late = "heavier"
     """Whether that share grows with how late a round's updates are."""
-    memory: float = 2.0
+    memory: float = 1.0
     """How many earlier windows of its client a flow looks back on, once there have been so many."""
     kappa: float = 1.0
-    """Damping factor of the inductance rule for flows without a memory; 1 is critical damping."""
+    """Damping factor of the inductance rule; 1 is critical damping."""
     inductance: float | None = None
     """A fixed L instead of the damping rule."""
     tolerance: float = 0.1

@@ -52,6 +52,8 @@ class Solution:
     C: float
     norms: Floats
     """RMS of every J_i, of what the centre moves by and of dx_c/dt, at the window's end."""
+    renewal: float
+    """How much of the J_i the flows change by."""
 
     def central(self, x_c: Vector) -> Vector:
         """The new central state."""
@@ -64,7 +66,7 @@ class Solution:
 
         `squares` receives their squared lengths.
         """
-        return self.basis.advance(self.end.J, before, F, squares)
+        return self.basis.advance(self.end.J.times(self.renewal), before, F, squares)
 
     @property
     def change(self) -> float:
@@ -143,7 +145,8 @@ class Reduced:
             rest = _State(np.zeros(basis.slots), Spread.zero(own, basis.slots), np.zeros(basis.slots))
             end, steps = integrate(attempt, rest, c.T, level, self.options)
             after = end.total + F
-            return Solution(basis, end, steps, after, c.C, basis.norms(end.J, end.x_c, after / c.C))
+            norms = basis.norms(end.J, end.x_c, after / c.C)
+            return Solution(basis, end, steps, after, c.C, norms, c.renewal)
 
 
 def _longer(rows: Floats, last: Floats | float) -> Floats:

@@ -60,6 +60,10 @@ class Spread:
         terms = np.vstack([np.zeros((2, a)), self.dense().T, np.zeros((1, a))])
         return type(self)(self.own, terms, np.vstack([np.eye(slots), self.shared[-1]]))
 
+    def times(self, factor: float) -> Self:
+        """The same rows, shortened."""
+        return type(self)(self.own, factor * self.terms, self.shared)
+
     def total(self) -> Floats:
         """The sum of all rows."""
         own, total = self.own, self.terms[2:].sum(1) @ self.shared
