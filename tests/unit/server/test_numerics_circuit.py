@@ -86,6 +86,7 @@ def test_flows_are_renewed_the_less_the_more_windows_they_look_back_on(visits: f
     timescale = Timescale(visits=visits)
     assert build(Options(memory=2.0), timescale=timescale).renewal == pytest.approx(renewal)
     assert build(Options(memory=0.0), timescale=timescale).renewal == 1.0
+    assert build(Options(memory=2.0), timescale=timescale, enrolled=3).renewal == 1.0, "nobody is absent"
 
 
 @pytest.mark.parametrize(("inertia", "expected"), [(0.0, 1.0), (0.1, 1.7), (1.0, 8.0)])

@@ -89,7 +89,9 @@ class Circuit:
                 f"window times between {T_i.min():g} and {T_i.max():g} with curvatures up to {h.max():g} "
                 "leave floating-point range; check the learning rates the clients report"
             )
-        return cls(T, window, T_i, G, L, C, rho, 1.0 / (1.0 + min(options.memory, visits)))
+        # Where everyone takes part flows are one round old, and looking further back only slows them down.
+        memory = min(options.memory, visits) if len(G) < enrolled else 0.0
+        return cls(T, window, T_i, G, L, C, rho, 1.0 / (1.0 + memory))
 
 
 def _mean(values: Floats) -> float:
