@@ -23,7 +23,7 @@ import numpy as np
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import BLOCK, blocks, over_columns
+from fedecado.server.numerics.columns import BLOCK, blocks, over_columns, summed
 
 WIDTH: Final = 256
 """Numbers in a sketch; a divisor of BLOCK, so that blocks begin with the first."""
@@ -102,7 +102,7 @@ def sketches(rows: Sequence[Vector | None], size: int) -> Floats:
                     found[i] += _folded(row[columns] * signs.astype(row.dtype))
         return found
 
-    return np.asarray(np.sum(over_columns(size, work), axis=0))
+    return summed(over_columns(size, work))
 
 
 def _folded(values: Vector) -> Floats:

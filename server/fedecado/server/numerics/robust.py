@@ -26,7 +26,7 @@ from fedecado.common.errors import ConfigError
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import blocks, over_columns
+from fedecado.server.numerics.columns import blocks, over_columns, summed
 
 Beyond = Literal["clip", "drop", "accept"]
 
@@ -103,7 +103,7 @@ class Pulls:
                 squares += np.einsum("ij,ij->i", pulls, pulls)
             return squares
 
-        return np.asarray(np.sqrt(np.sum(over_columns(basis.size, work), axis=0)))
+        return np.asarray(np.sqrt(summed(over_columns(basis.size, work))))
 
 
 @dataclass(frozen=True, slots=True)

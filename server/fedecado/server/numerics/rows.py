@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import sample
-from fedecado.server.numerics.columns import BLOCK, LONG_BLOCK, apart, blocks, over_columns
+from fedecado.server.numerics.columns import BLOCK, LONG_BLOCK, apart, blocks, over_columns, summed
 from fedecado.server.numerics.finite import require_finite
 from fedecado.server.numerics.workspace import Workspace
 
@@ -125,7 +125,7 @@ class Rows:
                 squares += np.einsum("ij,ij->i", rows, rows)
             return squares
 
-        squares: list[float] = np.sum(over_columns(self.size, work), axis=0).tolist()
+        squares: list[float] = summed(over_columns(self.size, work)).tolist()
         for slot, vector in zip(slots, own, strict=True):
             row = Row("altered row", vector)
             self._draw(slot, row)
