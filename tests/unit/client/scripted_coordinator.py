@@ -170,6 +170,13 @@ class Station:
         async with asyncio.timeout(LIMIT):
             return await serve(address, identity, make, self.background, self.stopping)
 
+    async def first_task(self, learner: Learner) -> Line:
+        """Welcome the worker, and give it the learner's own state to train from."""
+        line = await self.coordinator.line()
+        await line.welcome()
+        await line.assign(1, learner.profile.initial)
+        return line
+
 
 class Puppet:
     """A learner that waits for the test before each result."""

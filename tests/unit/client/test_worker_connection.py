@@ -130,9 +130,7 @@ async def test_the_end_of_the_run_ends_a_training(station: Station) -> None:
     endless = least_squares(TRAINER, epochs=10**6)
     async with asyncio.TaskGroup() as group:
         worker = group.create_task(station.serve(lambda: endless))
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.assign(1, endless.profile.initial)
+        line = await station.first_task(endless)
         await line.progress()
         await line.finish()
     assert worker.result().code == 0

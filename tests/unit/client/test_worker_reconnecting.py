@@ -21,9 +21,7 @@ async def test_an_upload_that_broke_off_is_sent_again_and_not_trained_again(stat
     puppet = quick(BIG)
     async with asyncio.TaskGroup() as group:
         worker = group.create_task(station.serve(lambda: puppet))
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.assign(1, puppet.profile.initial)
+        line = await station.first_task(puppet)
         await line.expect("update")
         assert isinstance(await line.message(), BulkChunk)
         line.over.set()
@@ -44,9 +42,7 @@ async def test_training_goes_on_while_the_coordinator_is_restarted(station: Stat
     puppet = Puppet()
     async with asyncio.TaskGroup() as group:
         worker = group.create_task(station.serve(lambda: puppet))
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.assign(1, puppet.profile.initial)
+        line = await station.first_task(puppet)
         await station.coordinator.kill()
         puppet.go.release()
         await station.coordinator.start()

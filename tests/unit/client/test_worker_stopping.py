@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scripted_coordinator import BIG, LIMIT, TRAINER, Coordinator, Signs, Station, least_squares, quick
+from scripted_coordinator import BIG, LIMIT, TRAINER, Coordinator, Line, Signs, Station, least_squares, quick
 
 from fedecado.client.effects import Leave
 from fedecado.client.work import Learner
@@ -25,9 +25,7 @@ async def test_stop_while_training_says_goodbye_and_leaves_with_success(station:
     endless = least_squares(TRAINER, epochs=10**6)
     async with asyncio.TaskGroup() as group:
         worker = group.create_task(station.serve(lambda: endless))
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.assign(1, endless.profile.initial)
+        line = await station.first_task(endless)
         await line.progress()
         station.stopping.set()
         bye = await line.expect("bye")
@@ -42,9 +40,7 @@ async def test_stop_lets_a_running_upload_end_first(station: Station) -> None:
     puppet = quick(BIG)
     async with asyncio.TaskGroup() as group:
         worker = group.create_task(station.serve(lambda: puppet))
-        line = await station.coordinator.line()
-        await line.welcome()
-        await line.assign(1, puppet.profile.initial)
+        line = await station.first_task(puppet)
         update = await line.expect("update")
         station.stopping.set()
         assert len(await line.vector(update.state_bytes)) == BIG
@@ -164,26 +160,29 @@ async def test_sigterm_ends_a_training_process_with_success(coordinator: Coordin
         assert "Traceback" not in shown
 
 
-async def test_a_signal_ends_the_process_even_if_user_code_is_stuck(coordinator: Coordinator) -> None:
+@contextlib.asynccontextmanager
+async def interrupted(
+    coordinator: Coordinator, stall: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, Line]]:
+    """A worker that is stuck in its first task and was sent one signal."""
     target = f"127.0.0.1:{coordinator.port}"
-    async with process("-c", textwrap.dedent(STUCK), target, "1") as child:
+    async with process("-c", textwrap.dedent(STUCK), target, stall) as child:
         line = await coordinator.line()
         await line.welcome()
         await line.assign(1, np.zeros(3, "float32"))
         await stderr_until(child, b"stuck")
         child.send_signal(signal.SIGINT)
+        yield child, line
+
+
+async def test_a_signal_ends_the_process_even_if_user_code_is_stuck(coordinator: Coordinator) -> None:
+    async with interrupted(coordinator, "1") as (child, line):
         assert await child.wait() == 0
         line.over.set()
 
 
 async def test_the_second_signal_kills_at_once(coordinator: Coordinator) -> None:
-    target = f"127.0.0.1:{coordinator.port}"
-    async with process("-c", textwrap.dedent(STUCK), target, "3600") as child:
-        line = await coordinator.line()
-        await line.welcome()
-        await line.assign(1, np.zeros(3, "float32"))
-        await stderr_until(child, b"stuck")
-        child.send_signal(signal.SIGINT)
+    async with interrupted(coordinator, "3600") as (child, line):
         await stderr_until(child, b"a second signal")
         child.send_signal(signal.SIGINT)
         assert await child.wait() == -signal.SIGINT

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import chain
 from typing import final
 
@@ -16,7 +16,7 @@ from fedecado.server.rounds import Engine
 from fedecado.v1 import session_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Suggestions:
     """What workers are told beside their tasks; each decides for itself."""
 
@@ -26,7 +26,7 @@ class Suggestions:
     sensitivity_every: int = 0
     """Ask for a new curvature every so many accepted updates; 0 never."""
 
-    @cache  # noqa: B019 - there is one for the life of a process
+    @cached_property
     def hints(self) -> pb.Hints:
         return pb.Hints(rate=self.rate, epochs=self.epochs, batch_size=self.batch_size)
 
@@ -67,7 +67,7 @@ def assignment(
         pull=offer.assignment.pull,
         state_bytes=frames.nbytes,
         drift_bytes=0 if drift is None else drift.nbytes,
-        hints=suggestions.hints(),
+        hints=suggestions.hints,
         refresh_curvature=suggestions.refresh(member.accepted),
         traceparent=traceparent,
     )
