@@ -114,7 +114,7 @@ def _accuracy(seeds: int, share: float) -> None:
     for task, metric in METRICS.items():
         reached: dict[tuple[str, Format, bool], list[float]] = {}
         for seed in range(seeds):
-            flags = {"task.factory": task, "run.seed": seed, "training.epochs": 2, "simulate.loss_samples": 0}
+            flags = {"task.factory": task, "run.seed": seed, "training.epochs": 2, "training.loss_samples": 0}
             rounds = {"rounds.max_rounds": round(share * ROUNDS[task]), "rounds.evaluate_every": 1000}
             settings = load(
                 SimulateSettings, file=Path("/dev/null"), flags={**flags, **rounds}, env={}

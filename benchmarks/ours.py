@@ -16,10 +16,10 @@ from fedecado.v1.admin_pb2_grpc import AdminServiceStub
 PATIENCE = 600.0
 
 
-def our_rounds(folder: Path, workers: int, parameters: int, rounds: int, *flags: str) -> list[float]:
-    """Seconds of each round with durable state, but the first."""
+def our_rounds(folder: Path, workers: int, parameters: int, rounds: int, *, durable: bool) -> list[float]:
+    """Seconds of each round, but the first."""
     counted = ("--rounds", str(rounds), "--rounds-min-clients", str(workers))
-    with coordinator(*counted, *flags, durable=True) as server, ExitStack() as stack:
+    with coordinator(*counted, durable=durable) as server, ExitStack() as stack:
         started = [
             stack.enter_context(worker(server.address, number, parameters, folder))
             for number in range(workers)
@@ -32,10 +32,11 @@ def our_rounds(folder: Path, workers: int, parameters: int, rounds: int, *flags:
 
 @contextmanager
 def worker(address: str, number: int, parameters: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker process that trains next to nothing."""
+    """A worker process that trains next to nothing, and does not measure how well."""
     command = [
         *(sys.executable, "-m", "fedecado.cli", "worker", "--coordinator", address),
         *("--worker-id", f"w{number}", "--worker-threads", "1", "--training-probes", "1"),
+        *("--training-loss-samples", "0"),
         *("--task", "benchmarks.tasks:noop", "--task-arg", f"parameters={parameters}"),
     ]
     with Path(folder, f"worker-{number}.log").open("wb") as log:

@@ -15,10 +15,10 @@ class Vector(nn.Module):
 
 
 def noop(parameters: int = 10_000) -> Task:
-    """One sample, so one step; the loss looks at one of the parameters."""
+    """One sample, so one step; the loss is the mean of the parameters, which takes torch the fewest calls."""
     return Task(Vector(parameters), (torch.ones(1, 1),), loss=_loss)
 
 
 def _loss(model: nn.Module, batch: tuple[Tensor]) -> Tensor:
     assert isinstance(model, Vector)
-    return (model.x[:1] - batch[0]).square().mean()
+    return model.x.mean()

@@ -38,7 +38,9 @@ def _case(
     ours = 30 if quick else 200 if parameters < 1_000_000 else 20
     theirs, turns = (3, 1) if quick else (4, 2)
     runs: dict[str, Rounds] = {
-        "fedecado": lambda folder: our_rounds(folder, workers, parameters, ours),
+        # A rival's server keeps a run in memory; ours, unless told not to, on disk.
+        "fedecado": lambda folder: our_rounds(folder, workers, parameters, ours, durable=False),
+        "fedecado, durable": lambda folder: our_rounds(folder, workers, parameters, ours, durable=True),
         f"{package} {version(scripts, package)}": lambda folder: rounds(
             scripts, folder, workers, parameters, theirs
         ),

@@ -15,13 +15,14 @@ import grpc
 
 from fedecado.client.effects import Effect, Ending, HangUp, Retry, Send
 from fedecado.client.session import Session
+from fedecado.common import enclosed
 from fedecado.common.errors import ProtocolError
 from fedecado.common.moving_limit import MovingLimit
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import TlsFiles
 from fedecado.common.transport import open_async_channel
 from fedecado.common.wire import encode, parse_coordinator_message, serialize_message
-from fedecado.v1.session_pb2 import WorkerMessage
+from fedecado.v1.session_pb2 import Update, WorkerMessage
 from fedecado.v1.transfer_pb2 import Trailer
 
 logger = logging.getLogger(__name__)
@@ -147,6 +148,11 @@ class Connection:
 
     def _messages(self, send: Send) -> Iterator[WorkerMessage | bytes]:
         if not self._session.wants(send):
+            return
+        if send.encloses and send.vector is not None:
+            # As bytes: a message object would copy the vector three times.
+            state = enclosed.field(Update.STATE_FIELD_NUMBER, send.vector)
+            yield enclosed.with_fields(WorkerMessage.UPDATE_FIELD_NUMBER, send.message.update, state)
             return
         yield send.message
         for frame in () if send.vector is None else encode(send.vector):

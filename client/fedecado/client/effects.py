@@ -10,11 +10,13 @@ from fedecado.v1.session_pb2 import WorkerMessage
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Send:
-    """A message and, after a header, its vector, as numbers or packed. Of task `task`; 0 for none."""
+    """A message and, for a header, its vector, as numbers or packed. Of task `task`; 0 for none."""
 
     message: WorkerMessage
     vector: Vector | Bytes | None = None
     task: int = 0
+    encloses: bool = False
+    """Whether the vector goes within its header, an Update, and not after it."""
 
 
 @dataclass(frozen=True, slots=True)

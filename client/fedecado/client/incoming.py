@@ -10,44 +10,37 @@ from fedecado.common.errors import ProtocolError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.wire import BulkChunk, Receiver
 from fedecado.v1.session_pb2 import Assign, Evaluate
-from fedecado.v1.transfer_pb2 import Enclosed, Trailer
+from fedecado.v1.transfer_pb2 import Trailer
+
+
+def enclosed_work(header: Assign | Evaluate, layout: Layout) -> Work | None:
+    """The work whose vectors are in its header; None if they are still to come."""
+    drift_bytes = _check_lengths(header, layout)
+    drifts = isinstance(header, Assign) and header.HasField("drift")
+    if not header.HasField("state") and not drifts:
+        return None
+    if not header.HasField("state") or drifts != bool(drift_bytes):
+        raise ProtocolError(f"task {header.task_id} has some of its vectors in its header, but not all")
+    state, _ = enclosed.opened(header.state, layout.nbytes, layout.dtype)
+    header.ClearField("state")  # it is kept as long as the work
+    if isinstance(header, Evaluate):
+        return Measuring(header, state)
+    drift: Vector | None = None
+    if drifts:
+        drift, _ = enclosed.opened(header.drift, drift_bytes, layout.dtype)
+        header.ClearField("drift")
+    return Training(header, state, drift)
 
 
 @final
 class Incoming:
-    """One header, and what is in it or follows it; after an error it is of no use any more."""
+    """One header, and what follows it; after an error it is of no use any more."""
 
     def __init__(self, header: Assign | Evaluate, layout: Layout) -> None:
         self.header, self._layout = header, layout
-        self._drift_bytes = header.drift_bytes if isinstance(header, Assign) else 0
-        whole, drift = layout.nbytes, layout.parameters * np.dtype(layout.dtype).itemsize
-        if header.state_bytes != whole or self._drift_bytes not in (0, drift):
-            raise ProtocolError(
-                f"task {header.task_id} announces a state of {header.state_bytes} bytes and a drift of "
-                f"{self._drift_bytes}, this model has {whole} and {drift}; all peers must build the same one"
-            )
-        self._receiver = self._expect(whole)
+        self._drift_bytes = _check_lengths(header, layout)
+        self._receiver = self._expect(layout.nbytes)
         self._state: Vector | None = None
-
-    def enclosed(self) -> Work | None:
-        """The work, or None if its vectors are still to come."""
-        header = self.header
-        drifts = isinstance(header, Assign) and header.HasField("drift")
-        if not header.HasField("state") and not drifts:
-            return None
-        if not header.HasField("state") or drifts != bool(self._drift_bytes):
-            raise ProtocolError(f"task {header.task_id} has some of its vectors in its header, but not all")
-        work = self._take(header.state)
-        header.ClearField("state")  # it is kept as long as the work
-        if isinstance(header, Assign) and drifts:
-            work = self._take(header.drift)
-            header.ClearField("drift")
-        return work
-
-    def _take(self, vector: Enclosed) -> Work | None:
-        chunk, trailer = enclosed.as_transfer(vector)
-        self.add(chunk)
-        return self.finish(trailer)
 
     def add(self, chunk: BulkChunk) -> None:
         self._receiver.add(chunk)
@@ -69,3 +62,15 @@ class Incoming:
         room = spares.room(spares.received, nbytes, dtype, self._layout.nbytes)
         # The squared length proves the numbers finite in less time than looking at each.
         return Receiver(nbytes, dtype, max_bytes=nbytes, out=room, squared=True)
+
+
+def _check_lengths(header: Assign | Evaluate, layout: Layout) -> int:
+    """How many bytes of drift there are; raises if the vectors are not those of this model."""
+    drift_bytes = header.drift_bytes if isinstance(header, Assign) else 0
+    whole, drift = layout.nbytes, layout.parameters * np.dtype(layout.dtype).itemsize
+    if header.state_bytes != whole or drift_bytes not in (0, drift):
+        raise ProtocolError(
+            f"task {header.task_id} announces a state of {header.state_bytes} bytes and a drift of "
+            f"{drift_bytes}, this model has {whole} and {drift}; all peers must build the same one"
+        )
+    return drift_bytes

@@ -6,7 +6,7 @@ from typing import Any
 from fedecado.client.effects import Send
 from fedecado.client.observer import Answer
 from fedecado.client.work import Failed, Identity, Measured, Outcome, Profile, Trained, Work
-from fedecado.common import enclosed
+from fedecado.common.enclosed import is_short
 from fedecado.common.logs import about
 from fedecado.common.names import COMPACT, Format
 from fedecado.common.packed import NUMBERS
@@ -74,10 +74,7 @@ def result(work: Work, outcome: Outcome, digest: str, *, encloses: bool = False)
         case Trained():
             sent = outcome.state if outcome.packed is None else outcome.packed.payload
             message = WorkerMessage(update=_update(work, outcome, digest, sent.nbytes))
-            if not encloses or not enclosed.is_short(sent):
-                return Send(message, sent, task)
-            enclosed.put(message.update.state, sent)
-            return Send(message, task=task)
+            return Send(message, sent, task, encloses and is_short(sent))
         case Measured():
             evaluation = Evaluation(
                 task_id=task,

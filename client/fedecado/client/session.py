@@ -13,7 +13,7 @@ from typing import Final, final
 
 from fedecado.client import replies
 from fedecado.client.effects import Effect, Ending, Forget, HangUp, Leave, Retry, Send, Start, Stop
-from fedecado.client.incoming import Incoming
+from fedecado.client.incoming import Incoming, enclosed_work
 from fedecado.client.observer import Observer, Observers
 from fedecado.client.pace import Pace
 from fedecado.client.work import Failed, Identity, Outcome, Profile, Trained, Work
@@ -227,11 +227,13 @@ class Session:
         try:
             if isinstance(header, Evaluate) != (self._identity.role == "evaluator"):
                 raise ProtocolError(f"task {task} is not for {self._identity.role}s")
-            self._incoming = Incoming(header, self._profile.layout)
-            work = self._incoming.enclosed()
+            work = enclosed_work(header, self._profile.layout)
+            if work is None:
+                self._incoming = Incoming(header, self._profile.layout)
+                return []
         except FedecadoError as error:
             return self._reject(task, error)
-        return [] if work is None else self._begin(work)
+        return self._begin(work)
 
     def _chunk(self, chunk: BulkChunk) -> list[Effect]:
         if self._incoming is not None:

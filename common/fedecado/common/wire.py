@@ -218,17 +218,37 @@ class Receiver:
         first, last = start // self._wire.itemsize, stop // self._wire.itemsize
         numbers = self._wire[first:last]
         if not math.isnan(self._square):
-            with np.errstate(over="ignore", invalid="ignore"):
-                square = float(np.dot(numbers, numbers))
-            if math.isfinite(square):  # which proves every number finite
-                return square
-        finite = np.isfinite(numbers)
-        if not finite.all():
-            at = first + int(finite.argmin())
-            raise NonFiniteError(
-                f"number {at} of the vector is {self._wire[at]}; lower the learning rate or clip gradients"
-            )
+            return finite_square(numbers, first)
+        _require_finite(numbers, first)
         return math.inf
+
+
+def finite_square(numbers: Vector, first: int = 0) -> float:
+    """Squared length of numbers that are all finite, infinite if it is beyond their dtype; else it raises.
+
+    The first of them is number `first` of its vector.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = float(np.dot(numbers, numbers))
+    if math.isfinite(square):  # which proves every number finite
+        return square
+    _require_finite(numbers, first)
+    return math.inf
+
+
+def _require_finite(numbers: Vector, first: int) -> None:
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        at = int(finite.argmin())
+        raise NonFiniteError(
+            f"number {first + at} of the vector is {numbers[at]}; lower the learning rate or clip gradients"
+        )
+
+
+def from_wire(data: bytes, dtype: DType) -> Vector:
+    """The numbers that came as these bytes, in the host's byte order and to read only."""
+    numbers: Vector = np.frombuffer(data, dtype if _LITTLE else np.dtype(dtype).newbyteorder("<"))
+    return numbers if _LITTLE else numbers.astype(dtype)
 
 
 def serialize_message(message: Message | bytes) -> bytes:
@@ -300,6 +320,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def to_varint(value: int) -> bytes:
     """A base-128 number in its shortest form."""
+    if value <= 0x7F:
+        return bytes((value,))
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -97,7 +97,7 @@ def make_workload(settings: SimulateSettings) -> Workload:
         settings.task.factory,
         settings.task.arguments,
         clients,
-        plan=Plan(seed=seed, loss_samples=settings.simulate.loss_samples, **training),
+        plan=Plan(seed=seed, **training),
         # Curvature costs as much as several windows, and only the circuit asks for it.
         probes=settings.training.probes if settings.run.algorithm == "fedecado" else 0,
         noise=None if clip is None or multiplier is None else Noise(clip, multiplier),

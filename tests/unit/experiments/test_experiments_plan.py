@@ -99,7 +99,7 @@ def test_every_preset_is_valid_and_tunes_fairly_at_every_size(name: str, size: s
     assert "fedecado" in experiment.algorithms
     for cell in experiment.cells({}):
         settings = settings_of(cell)
-        assert settings.simulate.loss_samples == 0
+        assert settings.training.loss_samples == 0
         assert settings.rounds.max_rounds is not None
     for grid in experiment.grids.values():
         for point in grid:

@@ -256,8 +256,8 @@ ONES, MANY = np.ones(8, np.float32), np.ones(9, np.float32)
     [
         (enclosing(ONES, state=pb.Update().state), ProtocolError),
         (cut(enclosing(ONES), 0), ProtocolError),
-        (cut(enclosing(ONES), 28), ChecksumError),
-        (cut(enclosing(ONES), 31), ChecksumError),
+        (cut(enclosing(ONES), 28), ProtocolError),
+        (cut(enclosing(ONES), 31), ProtocolError),
         (enclosing(MANY), ProtocolError),
         (enclosing(MANY, state_bytes=MANY.nbytes), LayoutError),
         (enclosing(ONES, state_bytes=1 << 60), LayoutError),

@@ -49,11 +49,6 @@ class SimulateSection(Section):
         ge=1,
         description="Processes that train the clients; the results are the same with any number.",
     )
-    loss_samples: int = Field(
-        256,
-        ge=0,
-        description="Samples whose loss is measured before and after each window; 0 saves the time.",
-    )
     results: Path | None = Field(
         None,
         description="Results as .json or .parquet; none is results.json in the run's folder.",

@@ -35,6 +35,11 @@ class TrainingSection(Section):
         description="Updates between two estimates of the curvature; 0 estimates it once, at enrolment.",
     )
     probes: int = Field(4, ge=1, description="Random probes per estimate of the curvature.")
+    loss_samples: int = Field(
+        256,
+        ge=0,
+        description="Samples whose loss is measured before and after each window; 0 saves the time.",
+    )
 
 
 class PrivacySection(Section):

@@ -124,28 +124,51 @@ class Inbox:
         return None
 
     def _update(self, header: pb.Update) -> Arrival | None:
+        if header.HasField("state"):
+            self.close()
+            return self._opened(header)
         self._begin(header)
-        if not header.HasField("state"):
-            return None
-        chunk, trailer = enclosed.as_transfer(header.state)
-        self._chunk(chunk)
-        return self._trailer(trailer)
+        return None
+
+    def _opened(self, header: pb.Update) -> Arrival:
+        """What an update is that came in one message; it takes no memory that is not taken already."""
+        try:
+            layout, compact = self._fitting(header)
+            if not self._wanted(header):
+                return Unwanted(header)
+            if compact is None:
+                return Received(header, *enclosed.opened(header.state, layout.nbytes, layout.dtype))
+            if (start := self._start(header)) is None:
+                return Unwanted(header)
+            receiver, (chunk, trailer) = (
+                PackedReceiver(compact, layout, start),
+                enclosed.as_transfer(header.state),
+            )
+            receiver.add(chunk)
+            return Received(header, receiver.finish(trailer), receiver.square)
+        except FedecadoError as error:
+            return Spoiled(header, error)
+
+    def _fitting(self, header: Header) -> tuple[Layout, Compact | None]:
+        """The run's layout, and the compact format of an update; raises if the header does not fit them."""
+        layout, digest, size = self._layout(), header.layout_digest, header.state_bytes
+        if layout is None or digest != layout.digest:
+            known = "none yet" if layout is None else layout.digest[:12]
+            raise LayoutError(
+                f"the update's layout is {digest[:12]!r}, the run's {known}; use the same model"
+            )
+        compact = accepted_format(header.format, self._formats) if isinstance(header, pb.Update) else None
+        due = layout.nbytes if compact is None else packed_bytes(compact, layout)
+        if size != due:
+            raise LayoutError(f"the update announces {size} bytes, the model has {due}")
+        return layout, compact
 
     def _begin(self, header: Header) -> None:
         # A new header discards an unfinished transfer: the worker started over.
         self.close()
         self._header = header
-        layout, digest, size = self._layout(), header.layout_digest, header.state_bytes
         try:
-            if layout is None or digest != layout.digest:
-                known = "none yet" if layout is None else layout.digest[:12]
-                raise LayoutError(
-                    f"the update's layout is {digest[:12]!r}, the run's {known}; use the same model"
-                )
-            compact = accepted_format(header.format, self._formats) if isinstance(header, pb.Update) else None
-            due = layout.nbytes if compact is None else packed_bytes(compact, layout)
-            if size != due:
-                raise LayoutError(f"the update announces {size} bytes, the model has {due}")
+            layout, compact = self._fitting(header)
             if not self._wanted(header):
                 return
             self._quotas.reserve(layout.nbytes)
@@ -158,6 +181,7 @@ class Inbox:
                 else:
                     out = self._landing.vector
             if compact is None:
+                size = layout.nbytes
                 self._receiver = Receiver(size, layout.dtype, max_bytes=size, out=out, squared=True)
             elif (start := self._start(header)) is not None:
                 self._receiver = PackedReceiver(compact, layout, start, out)

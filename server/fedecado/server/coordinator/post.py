@@ -44,7 +44,7 @@ class Version:
         self.frames = Frames(state)
 
     @cached_property
-    def enclosed(self) -> bytes:
+    def enclosed(self) -> enclosed.Parts:
         """The field of an assignment."""
         return enclosed.field(pb.Assign.STATE_FIELD_NUMBER, self._state)
 
