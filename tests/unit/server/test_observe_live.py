@@ -53,9 +53,11 @@ async def test_closed_rounds_and_measurements_are_told_once_and_kept_for_a_reloa
 
 async def test_the_windows_of_the_latest_round_are_told_with_it(run: Run) -> None:
     state = LiveState(run, ABOUT, Options())
-    run.journal.add_round(closed_round(4), (Window("a", 0.5, 0, 0.25), Window("b", 1.0, 2)))
+    windows = (Window("a", 0.5, 0, 0.25), Window("b", 1.0, 2))
+    run.journal.add_round(closed_round(4, details={"reach": 2.5}), windows)
     told = (await state.refresh())["windows"]
-    assert told == {"round": 4, "T": 1.0, "clients": [["a", 0.5, 0, 0.25], ["b", 1.0, 2, None]]}
+    clients = [["a", 0.5, 0, 0.25], ["b", 1.0, 2, None]]
+    assert told == {"round": 4, "T": 1.0, "clients": clients, "reach": 2.5}
     assert "windows" not in await state.refresh()
     assert state.snapshot()["windows"] == told
 

@@ -21,7 +21,7 @@ from fedecado.server.store.compare import Difference
 
 OLD = Path(__file__).parent / "data" / "store_format_1.sql"
 """80 events of a run, as the version that had format 1 wrote them; the checkpoint holds 59."""
-KNOBS = Options(rho=1.2, horizon="longest", late="alike", inertia=0.1, memory=0.0)
+KNOBS = Options(rho=1.2, reach="curvature", horizon="longest", late="alike", inertia=0.1, memory=0.0)
 """What the defaults were then; coordinators store every knob, this run stored none."""
 MADE, SEED, EVENTS = replace(recipe("fedecado", mode="stream"), solver=KNOBS), 3, 80
 CURRENT = len(schema.MIGRATIONS)

@@ -11,13 +11,15 @@ class SolverSection(Section):
     """The central solve of FedECADO."""
 
     rho: float = Field(
-        4.0,
+        3.0,
         ge=1,
         allow_inf_nan=True,
-        description="Over-relaxation bound ρ on short windows; inf removes it.",
+        description="Bound ρ on how far short windows are extrapolated; inf removes it.",
     )
-    reach: Literal["curvature", "fixed"] = Field(
-        "curvature", description="Whether a client's curvature tightens that bound, which exactness needs."
+    reach: Literal["mean", "curvature", "fixed"] = Field(
+        "mean",
+        description="What it bounds: the mean of a round, or each client; but for fixed a client's curvature "
+        "tightens it, which exactness needs.",
     )
     horizon: Literal["adaptive", "rms", "longest"] = Field(
         "adaptive",

@@ -105,6 +105,7 @@ class FedEcado(Plain):
                 "capacitance": circuit.C,
                 "stretch": stretch,
                 "agreement": 0.0 if agreed is None else agreed,
+                "reach": float(circuit.rho.max()),
                 "steps": steps.accepted,
                 "rejected_steps": steps.rejected,
                 "floored_steps": steps.floored,

@@ -75,9 +75,9 @@ class Circuit:
             now = float(T_i.max()) if options.horizon == "longest" else math.sqrt(_mean(np.square(T_i)))
             window = window * (now / window) ** FOLLOW if window and options.horizon == "adaptive" else now
             T = stretch * window
-            rho = _reach(T_i, w * h, options, max(1.0, stretch) * options.rho)
-            # "own" is the time that the bounded trajectory really spans.
-            span = np.minimum(T, rho * T_i) if options.window == "own" else np.full_like(T_i, T)
+            rho, straight = _reach(T_i, w * h, options, T, stretch)
+            # "own" is the time over which the client's answer is known.
+            span = np.minimum(T, straight * T_i) if options.window == "own" else np.full_like(T_i, T)
             G = 1.0 / span + w * h
             reluctance = _mean(1.0 / G)
             L = options.inductance or options.kappa * (reluctance * reluctance) / (4 * len(G))
@@ -99,11 +99,32 @@ def _mean(values: Floats) -> float:
     return float(values.sum()) / len(values)
 
 
-def _reach(times: Floats, curvature: Floats, options: Options, most: float) -> Floats:
-    """rho_i: how far a trajectory may be drawn on as a straight line before it would have bent."""
+def _reach(
+    times: Floats, curvature: Floats, options: Options, T: float, stretch: float
+) -> tuple[Floats, Floats]:
+    """rho_i, how far trajectories are extrapolated, and how far they are believed to be straight."""
+    most = max(1.0, stretch) * options.rho
     if options.reach == "fixed":
-        return np.full_like(times, most)
-    return np.asarray(np.minimum(np.maximum(STRAIGHT / (curvature * times), min(CAUTIOUS, most)), most))
+        bound = np.full_like(times, most)
+        return bound, bound
+    straight = STRAIGHT / (curvature * times)
+    if options.reach == "curvature":
+        bound = np.minimum(np.maximum(straight, min(CAUTIOUS, most)), most)
+        return bound, bound
+    straight = np.maximum(straight, CAUTIOUS)
+    return np.minimum(straight, _level(np.minimum(T / times, straight), max(options.rho, stretch))), straight
+
+
+def _level(values: Floats, mean: float) -> float:
+    """The largest bound, of up to twice `mean`, with which the values' mean is no more than that."""
+    level, left = 2 * mean, mean * len(values)
+    if np.minimum(values, level).sum() > left:
+        ordered = np.sort(values).tolist()
+        for below, value in enumerate(ordered):
+            if left <= value * (len(ordered) - below):
+                return min(level, left / (len(ordered) - below))
+            left -= value
+    return level
 
 
 def _validate(times: Floats, curvatures: Floats, weights: Floats, enrolled: int) -> None:

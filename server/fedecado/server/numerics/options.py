@@ -10,7 +10,7 @@ Norm = Literal["rms", "max"]
 WindowRule = Literal["own", "common"]
 Late = Literal["heavier", "alike"]
 Absent = Literal["held", "ignored"]
-Reach = Literal["curvature", "fixed"]
+Reach = Literal["mean", "curvature", "fixed"]
 Horizon = Literal["adaptive", "rms", "longest"]
 
 CAUTIOUS = 1.2
@@ -26,11 +26,12 @@ h_i is the mean curvature, and the directions that matter for stability are tens
 class Options:
     """Knobs of the central solve; the defaults are the ones to start from."""
 
-    rho: float = 4.0
-    """Trajectories are extrapolated to at most `rho` times their own length, and as much further as the
-    horizon is stretched; infinity never bounds."""
-    reach: Reach = "curvature"
-    """Whether a client's curvature bounds that further, to a tenth of its time constant 1 / (w_i h_i)."""
+    rho: float = 3.0
+    """How far trajectories are extrapolated, in lengths of their own; infinity never bounds."""
+    reach: Reach = "mean"
+    """What `rho` bounds: the mean over a round's clients, or the stretch if that is more, with each of them at
+    twice that; or each client's, times the stretch. But for "fixed" a client's curvature bounds it further,
+    to a tenth of its time constant 1 / (w_i h_i)."""
     horizon: Horizon = "adaptive"
     """The round's common time T: the root mean square of its windows, stretched while clients go along with
     the centre (see `stretch`) or as it is, or the longest of them."""
@@ -57,7 +58,7 @@ class Options:
 
     def __post_init__(self) -> None:
         _require(self.rho >= 1, "rho", self.rho, "1 or more; infinity means no bound")
-        _require(self.reach in get_args(Reach), "reach", self.reach, "'curvature' or 'fixed'")
+        _require(self.reach in get_args(Reach), "reach", self.reach, "'mean', 'curvature' or 'fixed'")
         _require(self.horizon in get_args(Horizon), "horizon", self.horizon, "'adaptive', 'rms' or 'longest'")
         _require(0 <= self.inertia <= 1, "inertia", self.inertia, "between 0 and 1")
         _require(self.late in get_args(Late), "late", self.late, "'heavier' or 'alike'")

@@ -17,6 +17,7 @@ DETAILS = (
     "lu_misses",
     "central_change",
     "stretch",
+    "reach",
     "flow_median",
     "flow_max",
 )

@@ -74,7 +74,8 @@ def windows_row(journal: Journal) -> Row | None:
         return None
     last = journal.rounds[-1]
     clients = [[w.worker, w.time, w.behind, finite(w.flow)] for w in journal.windows]
-    return {"round": last.number, "T": last.window, "clients": clients}
+    reach = finite(last.details.get("reach"))
+    return {"round": last.number, "T": last.window, "clients": clients, "reach": reach}
 
 
 def measurement_row(measurement: Measurement) -> Row:

@@ -8,7 +8,7 @@ from fedecado.common.layout import Layout
 from fedecado.server.algorithms import Algorithm, AlgorithmName, Options, Robust, make_algorithm
 from fedecado.server.rounds import Rules, Target
 
-_BEFORE: Final = {"horizon": "longest", "late": "alike", "memory": 0.0}
+_BEFORE: Final = {"reach": "curvature", "horizon": "longest", "late": "alike", "memory": 0.0}
 """What runs were computed with before it could be chosen; they go on, and are replayed, like that."""
 
 

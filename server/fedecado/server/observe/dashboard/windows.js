@@ -40,12 +40,13 @@ export class Windows {
       return;
     }
     const clients = windows.clients.map(([id, T, behind, flow]) => ({ id, T, behind, flow })).sort((a, b) => b.T - a.T);
-    const bound = rho ?? Infinity;
+    const reach = windows.reach ?? rho; // of this round, where that is known
+    const bound = reach ?? Infinity;
     const [longest, shortest] = [clients[0].T, clients[clients.length - 1].T];
     const text = `round ${windows.round}, ${clients.length} clients, windows from ${number(shortest)} to ${number(longest)}`;
     this.lanes.describe(text);
     this.lanes.paint((context, box) => drawLanes(context, box, clients, windows.T, circuit ? bound : 1));
-    this.fan.describe(circuit ? `${text}, extrapolated up to ${number(rho ?? null)} times` : "not part of this algorithm");
+    this.fan.describe(circuit ? `${text}, extrapolated up to ${number(reach ?? null)} times` : "not part of this algorithm");
     this.fan.paint((context, box) => {
       if (circuit) drawFan(context, box, clients, windows.T, bound);
       else say(context, box, "this algorithm does not synchronise trajectories");
