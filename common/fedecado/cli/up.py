@@ -239,7 +239,7 @@ def _report(histories: dict[str, History], folder: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    metrics = list(dict.fromkeys(name for history in histories.values() for name in history.metrics()))
+    metrics = sorted({name for history in histories.values() for name in history.metrics()})
     table = Table(title="Result")
     for column in ("algorithm", *metrics, "rounds", "seconds"):
         table.add_column(column, justify="left" if column == "algorithm" else "right")

@@ -93,7 +93,7 @@ class Watcher:
         with RoundProgress(self._rounds) as progress:
             async for update in self._admin.WatchStatus(pb.WatchStatusRequest(min_interval_seconds=0.5)):
                 self._note(update.status)
-                progress.show(update.status.rounds_closed, dict(update.status.latest.metrics))
+                progress.show(update.status.rounds_closed, dict(sorted(update.status.latest.metrics.items())))
                 if update.status.phase == pb.PHASE_FINISHED:
                     return True
         return False
@@ -130,7 +130,7 @@ def history_of(rounds: list[pb.Round], clients: Sequence[pb.Client] = ()) -> His
                 rate=closed.rate,
                 loss_before=closed.loss_before if closed.HasField("loss_before") else float("nan"),
                 loss_after=closed.loss_after if closed.HasField("loss_after") else float("nan"),
-                metrics=dict(closed.evaluation.metrics),
+                metrics=dict(sorted(closed.evaluation.metrics.items())),
                 details={"steps": closed.steps_accepted, "solve_seconds": closed.solve_seconds},
             )
         )

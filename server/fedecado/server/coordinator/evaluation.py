@@ -74,7 +74,7 @@ class Evaluation:
         average.add(dict(answer.metrics), answer.samples)
         while len(self._averages) > VERSIONS_KEPT:
             del self._averages[min(self._averages)]
-        return Measurement(version, dict(average.metrics)), state
+        return Measurement(version, dict(sorted(average.metrics.items()))), state
 
     def release(self, evaluator: str) -> None:
         """The evaluator went away; it may be asked again about what it did not answer."""
