@@ -15,10 +15,10 @@ class Vector(nn.Module):
 
 
 def noop(parameters: int = 10_000) -> Task:
-    """One sample, so one step; the loss is the mean of the parameters, which takes torch the fewest calls."""
+    """One sample, so one step, with a gradient that is the same everywhere: torch need not write it down."""
     return Task(Vector(parameters), (torch.ones(1, 1),), loss=_loss)
 
 
 def _loss(model: nn.Module, batch: tuple[Tensor]) -> Tensor:
     assert isinstance(model, Vector)
-    return model.x.mean()
+    return 1e-6 * model.x.sum()

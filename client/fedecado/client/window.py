@@ -194,7 +194,7 @@ class _Descent:
         self._b = None if drift is None else flat.vector(drift, "drift")
         self._x_start = flat.values.clone() if assignment.pull else None
         self._velocity: Tensor | None = None
-        self._steady = plan.steady and drift is not None
+        self._steady = plan.steady and drift is not None and total > 1  # a first step has no bound
         self._first_norm: Tensor | None = None  # of the bracket, in a steady window
         self._autocast = _autocast(flat, plan)
         self._losses: list[Tensor] = []  # of the steps since the last check
