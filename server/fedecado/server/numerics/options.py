@@ -30,8 +30,8 @@ class Options:
     """How far trajectories are extrapolated, in lengths of their own; infinity never bounds."""
     reach: Reach = "mean"
     """What `rho` bounds: the mean over a round's clients, or the stretch if that is more, with each of them
-    at twice that; or each client's, times the stretch. But for "fixed" a client's curvature bounds it further,
-    to a tenth of its time constant 1 / (w_i h_i)."""
+    at twice that; or each client's, times the stretch. But for "fixed" a client's curvature bounds it
+    further, to a tenth of its time constant 1 / (w_i h_i)."""
     horizon: Horizon = "adaptive"
     """The round's common time T: the root mean square of its windows, stretched while clients go along with
     the centre (see `stretch`) or as it is, or the longest of them."""
