@@ -75,6 +75,7 @@ async def test_a_transfer_that_crawls_is_cut_although_it_never_stands_still(star
         refused = await asyncio.wait_for(client.expect(pb.Refused), 30)
         dripping.cancel()
         assert "bytes per second" in refused.message
+        assert await asyncio.wait_for(client.receive(), 30) is None  # the session is over, and tidied up
         assert coordinator.quotas.memory == 0
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 from fedecado.client.connection import Address, Call
 from fedecado.common.errors import ProtocolError
-from fedecado.loadtest.mischief import Spoiler
+from fedecado.loadtest.mischief import UPDATE, Spoiler
 from fedecado.loadtest.tally import Tally
 from fedecado.v1 import session_pb2 as pb
 
@@ -61,8 +61,11 @@ class Meter:
         """The line has taken a message, or is about to."""
         if isinstance(message, bytes):
             self.tally.counts["bytes_out"] += len(message)
-            return
-        self.tally.counts["bytes_out"] += message.ByteSize()
+            if message[:1] != UPDATE:
+                return
+            message = pb.WorkerMessage.FromString(message)
+        else:
+            self.tally.counts["bytes_out"] += message.ByteSize()
         match message.WhichOneof("content"):
             case "hello":
                 self._hello = now

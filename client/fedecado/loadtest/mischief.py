@@ -4,10 +4,12 @@ import asyncio
 from typing import final
 
 from fedecado.loadtest.plan import Mischief
-from fedecado.v1.session_pb2 import WorkerMessage
+from fedecado.v1.session_pb2 import Update, WorkerMessage
 
 _GARBAGE = b"\xff" * 16
 """No protobuf: an unfinished tag."""
+UPDATE = WorkerMessage(update=Update()).SerializeToString()[:1]
+"""How a message begins that encloses an update's vector, which a worker writes as bytes."""
 
 
 @final
@@ -23,6 +25,8 @@ class Spoiler:
         """The message to send instead; waits as long as it is let where an upload is to hang."""
         if self._mischief is None:
             return message
+        if isinstance(message, bytes) and message[:1] == UPDATE:
+            message = WorkerMessage.FromString(message)  # one that encloses its vector
         if isinstance(message, WorkerMessage):
             if message.WhichOneof("content") == "update":
                 return self._spoil_update(message)

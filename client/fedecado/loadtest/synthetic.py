@@ -35,19 +35,23 @@ class SyntheticTask:
     def train(self, work: Work, where: float, seconds: float, *, nan: bool = False) -> Outcome:
         """The outcome of `work` for the worker whose c_i is `where` times the common vector.
 
-        Done in place: `work` and its vectors belong to this worker alone.
+        Done in place where it can be: `work` and its vectors belong to this worker alone, but short ones are
+        part of their message.
         """
         if not isinstance(work, Training):
             return Failed("NotImplementedError", "simulated workers do not evaluate", "")
-        x, eta = work.state, np.float32(_ETA)
+        eta = np.float32(_ETA)
         # mu pulls back to where x starts, so it does nothing in the only step.
-        x *= 1 - eta
+        x = _times(work.state, 1 - eta)
         x += (eta * np.float32(where)) * self._direction
         if work.drift is not None:
-            drift = work.drift
-            drift *= eta
-            x[: drift.size] += drift
+            x[: work.drift.size] += _times(work.drift, eta)
         if nan:
             x[0] = math.nan
         weight = work.header.weight
         return Trained(x, _ETA / weight, weight, 1, 1, None, None, None, seconds)
+
+
+def _times(vector: Vector, factor: np.float32) -> Vector:
+    """The vector times a factor, where it was if that may be written to."""
+    return np.multiply(vector, factor, out=vector if vector.flags.writeable else None)
