@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import lu_factor, lu_solve
 
-from fedecado.server.numerics.arrow import FactorCache
+from fedecado.server.numerics.arrow import Factor, FactorCache, factor
 from fedecado.server.numerics.circuit import Floats
 
 
@@ -19,9 +19,11 @@ def dense(dt: float, L: float, C: float, G: Floats) -> Floats:
     return matrix
 
 
-def solve(dt: float, L: float, C: float, G: Floats, rhs: Floats, cache: FactorCache | None = None) -> Floats:
+def solve(
+    dt: float, L: float, C: float, G: Floats, rhs: Floats, cache: FactorCache[Factor] | None = None
+) -> Floats:
     order = np.argsort(G, kind="stable")
-    f = (cache or FactorCache()).get(dt, L, C, G[order])
+    f = (cache or FactorCache(factor)).get(dt, L, C, G[order])
     D = f.D[np.argsort(order)][:, None]
     x_c = f.centre(rhs[-1], (rhs[:-1] / D)[order].sum(0))
     return np.vstack([(rhs[:-1] + f.column * x_c) / D, x_c])
@@ -56,7 +58,7 @@ def test_permuting_clients_permutes_the_result_and_hits_the_same_factor(seed: in
     G, rhs = draw.lognormal(0, 1, a), draw.standard_normal((a + 1, 3))
     shuffle = draw.permutation(a)
     whole = np.append(shuffle, a)
-    cache = FactorCache()
+    cache = FactorCache(factor)
     straight = solve(0.1, 0.5, 2.0, G, rhs, cache)
     shuffled = solve(0.1, 0.5, 2.0, G[shuffle], rhs[whole], cache)
     np.testing.assert_array_equal(shuffled, straight[whole])
@@ -66,7 +68,7 @@ def test_permuting_clients_permutes_the_result_and_hits_the_same_factor(seed: in
 @pytest.mark.parametrize("changed", ["dt", "L", "C", "G"])
 def test_a_factor_is_reused_only_for_equal_values(changed: str) -> None:
     values = {"dt": 0.1, "L": 0.5, "C": 2.0}
-    G, cache = np.array([1.0, 2.0]), FactorCache()
+    G, cache = np.array([1.0, 2.0]), FactorCache(factor)
     first = cache.get(**values, G=G)
     assert cache.get(**values, G=G.copy()) is first
     if changed == "G":
@@ -78,7 +80,7 @@ def test_a_factor_is_reused_only_for_equal_values(changed: str) -> None:
 
 
 def test_the_cache_drops_the_factor_used_longest_ago() -> None:
-    cache, G = FactorCache(capacity=2), np.array([1.0])
+    cache, G = FactorCache(factor, capacity=2), np.array([1.0])
     one, two = cache.get(1.0, 1.0, 1.0, G), cache.get(2.0, 1.0, 1.0, G)
     assert cache.get(1.0, 1.0, 1.0, G) is one
     cache.get(3.0, 1.0, 1.0, G)  # two goes

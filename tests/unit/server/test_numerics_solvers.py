@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from fedecado.common.errors import NonFiniteError
-from fedecado.server.numerics import columns, direct, spread
+from fedecado.server.numerics import columns, direct, spread, whole
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit
 from fedecado.server.numerics.columns import BLOCK
@@ -88,6 +88,13 @@ VARIANTS = {
 }
 
 
+@pytest.fixture(params=["few clients", "many clients"])
+def march(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to take the steps, whatever the number of clients."""
+    monkeypatch.setattr(whole, "MOST", 10**9 if request.param == "few clients" else 0)
+
+
+@pytest.mark.usefixtures("march")
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-6)])
 @pytest.mark.parametrize(("a", "older"), [(1, 0), (2, 2), (5, 0), (9, 4)])
@@ -97,6 +104,7 @@ def test_both_solvers_agree_and_take_the_same_steps(
     assert_agree(Round(a, 40, dtype, older=older), VARIANTS[name], tolerance)
 
 
+@pytest.mark.usefixtures("march")
 @pytest.mark.parametrize("norm", ["rms", "max"])
 @pytest.mark.parametrize("stripe", [BLOCK, 8 * BLOCK])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-6)])
@@ -121,15 +129,18 @@ def test_both_solvers_agree_whether_rows_are_written_out_or_not(
     factor: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(whole, "MOST", 0)
     monkeypatch.setattr(spread, "FEW", factor)
     assert_agree(Round(5, size, dtype, older=3), Options(tolerance=0.02), tolerance, level)
 
 
+@pytest.mark.usefixtures("march")
 @pytest.mark.parametrize("level", [1, 4, 7])
 def test_both_solvers_agree_from_any_first_step(level: int) -> None:
     assert_agree(Round(3, 20, np.float64, older=1), Options(tolerance=0.01), 1e-12, level)
 
 
+@pytest.mark.usefixtures("march")
 @pytest.mark.parametrize("seed", range(5))
 def test_permuting_clients_permutes_the_result(seed: int) -> None:
     case, options = Round(6, 30, np.float64, older=3, seed=seed), Options(tolerance=0.01)
@@ -150,6 +161,7 @@ def test_permuting_clients_permutes_the_result(seed: int) -> None:
     np.testing.assert_allclose(again_flows, expected[1][shuffle], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.usefixtures("march")
 def test_the_rate_is_that_of_the_centre_at_the_end_of_the_window() -> None:
     case, options = Round(4, 25, np.float64), Options(tolerance=0.01)
     _, flows, _ = case.direct(options)
@@ -157,15 +169,16 @@ def test_the_rate_is_that_of_the_centre_at_the_end_of_the_window() -> None:
     np.testing.assert_allclose(case.reduced(options).rate, np.sqrt(np.mean(slope**2)), rtol=1e-10)
 
 
+@pytest.mark.usefixtures("march")
 def test_factors_are_kept_between_rounds() -> None:
     case, options = Round(3, 10, np.float64), Options(tolerance=0.01)
     basis = case.reduced(options).basis
     solver = Reduced(options)
     solver.solve(basis, case.versions, case.circuit(options))
-    hits, misses = solver.cache.hits, solver.cache.misses
+    hits, misses = solver.reuse
     solver.solve(basis, case.versions, case.circuit(options))
     assert misses > 1
-    assert (solver.cache.hits, solver.cache.misses) == (2 * hits + misses, misses)
+    assert solver.reuse == (2 * hits + misses, misses)
 
 
 def test_results_too_large_for_a_later_round_are_refused() -> None:

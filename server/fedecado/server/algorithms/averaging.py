@@ -80,7 +80,7 @@ class Averaging(Plain):
 
 def move_centre(central: Vector, moved: Vector, gathered: Gather) -> tuple[Vector, Report]:
     """The centre after a displacement, in the memory of that, and what to report of it."""
-    T = float(gathered.times().max())
+    T = max(gathered.times())
     rms = math.sqrt(squared_length(moved) / len(moved))
     if not np.isfinite(rms):
         raise NonFiniteError("the central step left floating-point range; the state is unchanged")
@@ -124,7 +124,7 @@ def fedbuff(rate: float = 1.0) -> Averaging:
     _require_positive("server rate", rate)
 
     def step(gathered: Gather, moments: Moments) -> tuple[Vector, Moments]:
-        discount = 1.0 / np.sqrt(1.0 + gathered.staleness())
+        discount = 1.0 / np.sqrt(1.0 + np.asarray(gathered.staleness()))
         return gathered.mix(moves=rate * gathered.shares() * discount), moments
 
     return Averaging(step)
@@ -169,7 +169,7 @@ def _mean_end(gathered: Gather) -> Vector:
 
 def _rate_sums(gathered: Gather) -> Vector:
     """tau_i, the sum of a client's learning rates: its window T_i is that divided by w_i."""
-    return gathered.times() * gathered.weights()
+    return np.multiply(gathered.times(), gathered.weights())
 
 
 def _require_positive(name: str, value: float) -> None:

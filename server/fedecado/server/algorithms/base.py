@@ -289,9 +289,9 @@ class Gather:
         """The older version each client started from, or None for the current one."""
         return [None if u.version == self._version else u.version for u in self.clients.values()]
 
-    def staleness(self) -> Vector:
+    def staleness(self) -> list[int]:
         """How many versions behind each client started."""
-        return np.asarray([self._version - u.version for u in self.clients.values()], np.float64)
+        return [self._version - u.version for u in self.clients.values()]
 
     def flows(self) -> list[Vector | None]:
         """The clients' flows at the window's start, in order of arrival."""
@@ -301,23 +301,23 @@ class Gather:
         """Squared lengths of the clients' flows at the window's start, in order of arrival."""
         return np.asarray(self._flow_squares)
 
-    def weights(self) -> Vector:
+    def weights(self) -> list[float]:
         """w_i of the clients, in order of arrival."""
-        return np.asarray([u.weight for u in self.clients.values()], np.float64)
+        return [u.weight for u in self.clients.values()]
 
-    def times(self) -> Vector:
+    def times(self) -> list[float]:
         """T_i of the clients, in order of arrival."""
-        return np.asarray([u.time for u in self.clients.values()], np.float64)
+        return [u.time for u in self.clients.values()]
 
-    def curvatures(self) -> Vector:
+    def curvatures(self) -> list[float]:
         """h_i of the clients, in order of arrival."""
-        return np.asarray([u.curvature for u in self.clients.values()], np.float64)
+        return [u.curvature for u in self.clients.values()]
 
     def shares(self) -> Vector:
         """The weights, normalised over this round's clients."""
         if not self.clients:
             raise NoUpdatesError("no updates to aggregate; a round needs at least one")
-        weights = self.weights()
+        weights = np.asarray(self.weights())
         return np.asarray(weights / weights.sum())
 
     def moves(self) -> Iterator[tuple[str, Update, Vector]]:

@@ -93,7 +93,7 @@ class FedDyn(Plain):
     def aggregate(self, state: CorrectedState, gathered: Gather, enrolled: int) -> Aggregated[CorrectedState]:
         q, scalar = gathered.shares(), state.central.dtype.type
         # The new c enters: it differs from the old one by -mu times this shift.
-        shift = gathered.mix(moves=gathered.weights() / enrolled)
+        shift = gathered.mix(moves=np.asarray(gathered.weights()) / enrolled)
         moved = gathered.mix(moves=q, starts=q) - state.mean(enrolled) / scalar(self._mu) + shift
 
         def change(update: Update, move: Vector) -> Vector:

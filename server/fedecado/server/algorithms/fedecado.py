@@ -74,8 +74,7 @@ class FedEcado(Plain):
         )
 
     def aggregate(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> Aggregated[FedEcadoState]:
-        cache, basis = self._solver.cache, gathered.basis
-        hits, misses = cache.hits, cache.misses
+        basis, (hits, misses) = gathered.basis, self._solver.reuse
         if basis.total_slot is None:  # who is active, and so the sum of their flows, is known only now
             basis.set_total(_sum_of_flows(state, gathered))
         versions, lags = gathered.versions, gathered.staleness()
@@ -90,12 +89,12 @@ class FedEcado(Plain):
             enrolled,
             self.options,
             timescale=Timescale(stretch, state.window, state.visits),
-            staleness=float(lags.sum()) / max(1, len(lags)),
+            staleness=sum(lags) / max(1, len(lags)),
         )
         solution = self._solver.solve(basis, versions, circuit, state.level)
         solution.require_room(gathered.flow_squares())
         central = solution.central(state.central)
-        steps = solution.steps
+        steps, (hits_after, misses_after) = solution.steps, self._solver.reuse
         report = Report(
             updates=len(gathered),
             time=circuit.T,
@@ -112,8 +111,8 @@ class FedEcado(Plain):
                 "shortest_step": steps.shortest,
                 "step_level": steps.level,
                 "truncation_error": steps.error,
-                "lu_hits": cache.hits - hits,
-                "lu_misses": cache.misses - misses,
+                "lu_hits": hits_after - hits,
+                "lu_misses": misses_after - misses,
                 "central_change": solution.change,
             },
         )
@@ -152,7 +151,7 @@ class FedEcado(Plain):
 
     def pulls(self, gathered: Gather) -> Pulls:
         """d_i / T_i - I_i, for an honest client -w_i grad f_i: a displacement less its own flow's part."""
-        return Pulls(1 / np.asarray(gathered.times(), np.float64), gathered.flows())
+        return Pulls(1 / np.asarray(gathered.times()), gathered.flows())
 
 
 def _median(values: list[float]) -> float:

@@ -8,6 +8,8 @@ import math
 from dataclasses import replace
 from typing import Generic, TypeVar, final
 
+import numpy as np
+
 from fedecado.common.errors import NormError
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.base import (
@@ -83,7 +85,7 @@ class Guarded(Generic[S]):
             return {}
         size, clients = len(state.central), list(gathered.clients)
         moves = sketches([move for _, _, move in gathered.moves()], size)
-        rates, flows = moves / gathered.times()[:, None], sketches(gathered.flows(), size)
+        rates, flows = moves / np.asarray(gathered.times())[:, None], sketches(gathered.flows(), size)
         heard = {}
         for client, rate, flow in zip(clients, rates, flows, strict=True):
             known = state.flows.get(RESPONSE + client)

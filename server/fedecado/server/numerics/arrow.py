@@ -18,11 +18,15 @@ order in which clients arrived.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from fedecado.server.numerics.circuit import Floats
+
+M = TypeVar("M")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +53,25 @@ def factor(dt: float, L: float, C: float, G: Floats) -> Factor:
     return Factor(D, dt, dt / L, C + dt * (dt / L) * float(np.sum(1.0 / D)))
 
 
-class FactorCache:
-    """The most recently used factors, with hits and misses counted."""
+class FactorCache(Generic[M]):
+    """The most recently used of what is made of (dt, L, C, G), with hits and misses counted."""
 
-    def __init__(self, capacity: int = 64) -> None:
-        self._capacity = capacity
-        self._factors: OrderedDict[tuple[float, float, float, bytes], Factor] = OrderedDict()
+    def __init__(self, make: Callable[[float, float, float, Floats], M], capacity: int = 64) -> None:
+        self._make, self._capacity = make, capacity
+        self._made: OrderedDict[tuple[float, float, float, bytes], M] = OrderedDict()
         self.hits = 0
         self.misses = 0
 
-    def get(self, dt: float, L: float, C: float, G: Floats) -> Factor:
-        """The factor for `G` in ascending order."""
+    def get(self, dt: float, L: float, C: float, G: Floats) -> M:
+        """What is made for `G` in ascending order."""
         key = (dt, L, C, G.tobytes())
-        found = self._factors.get(key)
+        found = self._made.get(key)
         if found is not None:
             self.hits += 1
-            self._factors.move_to_end(key)
+            self._made.move_to_end(key)
             return found
         self.misses += 1
-        made = self._factors[key] = factor(dt, L, C, G)
-        if len(self._factors) > self._capacity:
-            self._factors.popitem(last=False)
+        made = self._made[key] = self._make(dt, L, C, G)
+        if len(self._made) > self._capacity:
+            self._made.popitem(last=False)
         return made

@@ -24,7 +24,7 @@ from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import LONG_BLOCK, apart, blocks, fast_width, over_columns, summed
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.rows import Row, Rows
-from fedecado.server.numerics.spread import Spread
+from fedecado.server.numerics.spread import Coefficients, Spread
 from fedecado.server.numerics.workspace import Workspace
 
 
@@ -154,7 +154,7 @@ class Basis:
 
     def advance(
         self,
-        spread: Spread,
+        spread: Coefficients,
         vectors: Sequence[Vector | None],
         total: Floats,
         squares: Floats | None = None,
@@ -204,9 +204,15 @@ class Basis:
             return vector
         return self._workspace.vector(self.size, dtype)
 
-    def norms(self, spread: Spread, *more: Floats, rms: bool = True) -> Floats:
+    def norms(self, spread: Coefficients, *more: Floats, rms: bool = True) -> Floats:
         """Root mean square, or else the largest absolute value, of a spread's combinations and of `more`."""
-        if rms and spread.few and self.size >= self.slots and (gram := self.gram) is not None:
+        if (
+            rms
+            and isinstance(spread, Spread)
+            and spread.few
+            and self.size >= self.slots
+            and (gram := self.gram) is not None
+        ):
             return np.concatenate([self._rms(spread.squares(gram)), self.rms(np.asarray(more))])
         rows = spread.dense(*more)
         return self.rms(rows) if rms else self.peak(rows)

@@ -7,16 +7,16 @@ import numpy.typing as npt
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.columns import blocks
-from fedecado.server.numerics.spread import Spread
+from fedecado.server.numerics.spread import Coefficients, Spread
 
 
 class Changes:
     """The clients' combinations, in the rows' dtype."""
 
-    def __init__(self, spread: Spread, dtype: npt.DTypeLike) -> None:
-        self._own, self._few = spread.own, spread.few
-        factors, terms = (spread.shared, spread.terms) if spread.few else (spread.dense(), spread.terms[:0])
-        self._factors, self._terms = factors.astype(dtype), terms.astype(dtype)
+    def __init__(self, spread: Coefficients, dtype: npt.DTypeLike) -> None:
+        self._spread = spread if isinstance(spread, Spread) and spread.few else None
+        factors = spread.dense() if self._spread is None else self._spread.shared
+        self._factors = factors.astype(dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -26,7 +26,7 @@ class Changes:
     @property
     def room(self) -> int:
         """Rows of memory that `on` wants to be given."""
-        return len(self._factors) + (2 if self._few else 0)
+        return len(self._factors) + (0 if self._spread is None else 2)
 
     def on(self, rows: Vector, narrow: int, room: Vector) -> Iterable[Vector]:
         """The clients' combinations in turn; each may be gone when the next is asked for."""
@@ -34,19 +34,22 @@ class Changes:
         products = room[: len(self._factors), :width]
         for part in blocks(slice(0, width), narrow):
             np.matmul(self._factors, rows[:, part], out=products[:, part])
-        return self._apart(rows, products, *room[len(products) :, :width]) if self._few else products
+        if self._spread is None:
+            return products
+        return _apart(self._spread, rows, products, room[len(products) :, :width])
 
-    def _apart(self, rows: Vector, products: Vector, by: Vector, one: Vector) -> Iterator[Vector]:
-        """What clients share, taken apart, and each one's own."""
-        own, (starts, moves, *_) = self._own, self._terms
-        shares = np.ascontiguousarray(self._terms[2:].T)
-        offsets = dict(zip(own.late.tolist(), own.offsets.tolist(), strict=True))
-        for i, slot in enumerate(own.moves.tolist()):
-            if len(products) == 1:
-                np.multiply(products[0], shares[i, 0], out=by)
-            else:
-                np.dot(shares[i], products, out=by)
-            by += np.multiply(rows[slot], moves[i], out=one)
-            if i in offsets:
-                by += np.multiply(rows[offsets[i]], starts[i], out=one)
-            yield by
+
+def _apart(spread: Spread, rows: Vector, products: Vector, room: Vector) -> Iterator[Vector]:
+    """What clients share, taken apart, and each one's own."""
+    own, terms, (by, one) = spread.own, spread.terms.astype(rows.dtype), room
+    starts, moves, shares = terms[0], terms[1], np.ascontiguousarray(terms[2:].T)
+    offsets = dict(zip(own.late.tolist(), own.offsets.tolist(), strict=True))
+    for i, slot in enumerate(own.moves.tolist()):
+        if len(products) == 1:
+            np.multiply(products[0], shares[i, 0], out=by)
+        else:
+            np.dot(shares[i], products, out=by)
+        by += np.multiply(rows[slot], moves[i], out=one)
+        if i in offsets:
+            by += np.multiply(rows[offsets[i]], starts[i], out=one)
+        yield by

@@ -101,3 +101,21 @@ class Spread:
             twice = moves[late] * gram[at, own.moves[late]] + (shares[:, late] * met[:, at]).sum(0)
             squares[late] += starts[late] * (starts[late] * gram[at, at] + 2 * twice)
         return np.asarray(squares)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The same for a few clients, written out."""
+
+    rows: Floats
+
+    def times(self, factor: float) -> Self:
+        """The same rows, shortened."""
+        return type(self)(factor * self.rows)
+
+    def dense(self, *more: Floats) -> Floats:
+        """The rows, with `more` of them behind."""
+        return np.concatenate([self.rows, more]) if more else self.rows
+
+
+Coefficients = Spread | Written

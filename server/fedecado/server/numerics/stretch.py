@@ -41,11 +41,11 @@ def agreement(basis: Basis, versions: Sequence[int | None]) -> float | None:
     slots = [slot for slot, older in zip(basis.move_slots, versions, strict=True) if older is None]
     if gram is None or F is None or not slots:
         return None
-    moves = gram[slots].sum(0) / len(slots)
-    square = float(moves[slots].sum()) / len(slots)
+    moves = (gram[slots] if len(slots) < len(gram) else gram).sum(0).tolist()
+    square = sum(moves[slot] for slot in slots)
     size = math.sqrt(max(0.0, square)) * math.sqrt(max(0.0, float(gram[F, F])))
     share = len(slots) / len(versions)
-    return share * min(1.0, max(-1.0, -float(moves[F]) / size)) if 0 < size < math.inf else None
+    return share * min(1.0, max(-1.0, -moves[F] / size)) if 0 < size < math.inf else None
 
 
 def adapted(stretch: float, agreement: float | None) -> float:
