@@ -41,7 +41,7 @@ def agreement(basis: Basis, versions: Sequence[int | None]) -> float | None:
     slots = [slot for slot, older in zip(basis.move_slots, versions, strict=True) if older is None]
     if gram is None or F is None or not slots:
         return None
-    moves = (gram[slots] if len(slots) < len(gram) else gram).sum(0).tolist()
+    moves = gram[slots].sum(0).tolist()
     square = sum(moves[slot] for slot in slots)
     size = math.sqrt(max(0.0, square)) * math.sqrt(max(0.0, float(gram[F, F])))
     share = len(slots) / len(versions)
