@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("comparison").add_argument
     add("--algorithms", metavar="NAME,NAME", help="compare these (default: those of the experiment)")
     add("--settings", metavar="NAME,NAME", help="in these of its settings (default: all of them)")
-    add("--seeds", metavar="N", help="number of seeds, or a list such as 3,4")
+    add("--seeds", metavar="N", help="number of seeds, or a list such as 3,4; 3, is seed 3 alone")
     add("--size", metavar="SIZE", help="size of the experiment, such as small (default: the full one)")
     add("--data", metavar="DIR", help="folder of the data set")
     add("--folder", type=Path, metavar="DIR", help="where results go (default runs/compare-EXPERIMENT)")
@@ -124,11 +124,11 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     try:
-        numbers = [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.removesuffix(",").split(",")]
     except ValueError:
         raise ConfigError(
-            f"--seeds is {text!r}; it must be a number of seeds or a list such as 3,4"
+            f"--seeds is {text!r}; it must be a number of seeds or a list such as 3,4, or 3, for one"
         ) from None
-    if min(numbers) < 0 or numbers == [0]:
+    if min(numbers) < 0 or text == "0":
         raise ConfigError(f"--seeds is {text!r}; seeds must be 0 or more, and there must be one at least")
     return tuple(range(numbers[0])) if "," not in text else tuple(dict.fromkeys(numbers))

@@ -89,6 +89,11 @@ def test_all_algorithms_of_a_seed_have_the_same_partition_start_and_arrivals() -
     assert same["all--fedavg--3"] != same["all--fedavg--4"]
 
 
+def test_one_seed_can_be_named() -> None:
+    assert compare("--quiet", "--seeds", "3,", "--rounds", "2") == 0
+    assert {path.stem.rpartition("--")[2] for path in Path("out/cells").iterdir()} == {"3"}
+
+
 def test_a_run_that_diverges_is_a_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert compare("--rates", "1000,2000", "--epochs", "200,200") == 0
     told = capsys.readouterr()
