@@ -82,7 +82,7 @@ async def _train(client: ProtocolClient, rounds: int) -> None:
 
 
 async def test_a_hundred_workers_are_all_counted_in_every_round(processes: Processes) -> None:
-    coordinator, address = await processes.coordinator(
+    _, address = await processes.coordinator(
         "--rounds", "5", "--rounds-min-clients", "100", "--linger", "none"
     )
     async with ProtocolClient(address, "starter", Layout.flat(1000)) as starter:
@@ -94,7 +94,6 @@ async def test_a_hundred_workers_are_all_counted_in_every_round(processes: Proce
     assert [len(closed.worker_ids) for closed in await closed_rounds(address)] == [100] * 5
     listed = await clients(address)
     assert all(listed[f"w{n}"].updates_accepted == 5 for n in range(100))
-    assert not [line for line in coordinator.lines if "held up" in line], coordinator.text
 
 
 async def test_the_event_loop_answers_while_large_updates_are_aggregated(
