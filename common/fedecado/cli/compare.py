@@ -129,6 +129,6 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
         raise ConfigError(
             f"--seeds is {text!r}; it must be a number of seeds or a list such as 3,4, or 3, for one"
         ) from None
-    if min(numbers) < 0 or text == "0":
+    if min(numbers) < 0 or (numbers == [0] and "," not in text):
         raise ConfigError(f"--seeds is {text!r}; seeds must be 0 or more, and there must be one at least")
     return tuple(range(numbers[0])) if "," not in text else tuple(dict.fromkeys(numbers))

@@ -7,15 +7,18 @@ import numpy.typing as npt
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.columns import blocks
-from fedecado.server.numerics.spread import Coefficients, Spread
+from fedecado.server.numerics.spread import Coefficients, Own, Spread
 
 
 class Changes:
     """The clients' combinations, in the rows' dtype."""
 
     def __init__(self, spread: Coefficients, dtype: npt.DTypeLike) -> None:
-        self._spread = spread if isinstance(spread, Spread) and spread.few else None
-        factors = spread.dense() if self._spread is None else self._spread.shared
+        self._own: tuple[Own, Vector] | None = None
+        if isinstance(spread, Spread) and spread.few:
+            self._own, factors = (spread.own, spread.terms.astype(dtype)), spread.shared
+        else:
+            factors = spread.dense()
         self._factors = factors.astype(dtype)
 
     @property
@@ -26,7 +29,7 @@ class Changes:
     @property
     def room(self) -> int:
         """Rows of memory that `on` wants to be given."""
-        return len(self._factors) + (0 if self._spread is None else 2)
+        return len(self._factors) + (0 if self._own is None else 2)
 
     def on(self, rows: Vector, narrow: int, room: Vector) -> Iterable[Vector]:
         """The clients' combinations in turn; each may be gone when the next is asked for."""
@@ -34,14 +37,14 @@ class Changes:
         products = room[: len(self._factors), :width]
         for part in blocks(slice(0, width), narrow):
             np.matmul(self._factors, rows[:, part], out=products[:, part])
-        if self._spread is None:
+        if self._own is None:
             return products
-        return _apart(self._spread, rows, products, room[len(products) :, :width])
+        return _apart(*self._own, rows, products, room[len(products) :, :width])
 
 
-def _apart(spread: Spread, rows: Vector, products: Vector, room: Vector) -> Iterator[Vector]:
+def _apart(own: Own, terms: Vector, rows: Vector, products: Vector, room: Vector) -> Iterator[Vector]:
     """What clients share, taken apart, and each one's own."""
-    own, terms, (by, one) = spread.own, spread.terms.astype(rows.dtype), room
+    by, one = room
     starts, moves, shares = terms[0], terms[1], np.ascontiguousarray(terms[2:].T)
     offsets = dict(zip(own.late.tolist(), own.offsets.tolist(), strict=True))
     for i, slot in enumerate(own.moves.tolist()):
