@@ -129,7 +129,9 @@ def test_the_report_says_what_the_solve_did() -> None:
     details = report.details
     assert report.updates == len(gathered)
     times = [update.time for update in gathered.clients.values()]
-    assert report.time == pytest.approx(math.sqrt(math.fsum(t * t for t in times) / len(times)), rel=1e-14)
+    window = math.sqrt(math.fsum(t * t for t in times) / len(times))
+    assert report.time == pytest.approx(details["stretch"] * window, rel=1e-14)
+    assert details["stretch"] == pytest.approx(1 + details["capacitance"] / len(times))
     assert details["steps"] > 1
     assert details["lu_hits"] + details["lu_misses"] == details["steps"] + details["rejected_steps"]
     assert details["truncation_error"] <= 1e-4

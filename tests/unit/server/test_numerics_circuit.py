@@ -1,7 +1,7 @@
 """Element values of a round's circuit, and the ranges of the solver's options."""
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedecado.common.errors import ConfigError, NonFiniteError, NoUpdatesError, NumericsError, WindowError
-from fedecado.server.numerics.circuit import FOLLOW, Circuit, Timescale
-from fedecado.server.numerics.options import Late, Options
+from fedecado.server.numerics.circuit import FOLLOW, STABLE, Circuit, Moves, Timescale
+from fedecado.server.numerics.options import LEAST, Late, Options
 
 GOOD: dict[str, Any] = {
     "times": [0.1, 0.2, 0.4],
@@ -32,7 +32,13 @@ def test_sensitivities_take_the_time_that_each_trajectory_spans() -> None:
     assert circuit.T == 0.4
 
 
-@pytest.mark.parametrize("options", [Options(window="common"), Options(rho=math.inf, reach="fixed")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(window="common", horizon="rms"),
+        Options(rho=math.inf, reach="fixed", horizon="rms"),
+    ],
+)
 def test_sensitivities_take_the_common_window_on_request_and_without_a_bound(options: Options) -> None:
     np.testing.assert_allclose(build(options).G, 1 / math.sqrt(0.07) + np.array([0.5, 0.0, 3.0]), rtol=1e-15)
 
@@ -45,10 +51,12 @@ def test_each_trajectory_reaches_to_a_share_of_its_time_constant_within_its_boun
     circuit = build(Options(rho=4.0, reach="curvature", horizon="longest"), **BENT)
     np.testing.assert_allclose(circuit.rho, [2.0, 4.0, 1.2, 1.2])
     np.testing.assert_allclose(1 / (circuit.G - BENT["curvatures"]), [0.2, 0.4, 0.4, 0.12])
-    np.testing.assert_array_equal(build(Options(rho=1.1, reach="curvature")).rho, 1.1)
-    np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed")).rho, 4.0)
-    np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed"), timescale=Timescale(3.0)).rho, 12.0)
-    np.testing.assert_array_equal(build(Options(rho=4.0, reach="fixed"), timescale=Timescale(0.5)).rho, 4.0)
+    np.testing.assert_array_equal(build(Options(rho=1.1, reach="curvature", horizon="rms")).rho, 1.1)
+    fixed, flat = Options(rho=4.0, reach="fixed", inertia=0.0), {"curvatures": [0.0] * 3}
+    np.testing.assert_array_equal(build(replace(fixed, horizon="rms")).rho, 4.0)
+    # The stretch is the pace times 1 + C / a, here 4 / 3.
+    np.testing.assert_allclose(build(fixed, **flat, timescale=Timescale(3.0)).rho, 16.0)
+    np.testing.assert_array_equal(build(fixed, **flat, timescale=Timescale(0.5)).rho, 4.0)
 
 
 def test_sensitivities_take_the_time_that_a_trajectory_is_straight_for_however_far_it_is_extrapolated() -> (
@@ -59,50 +67,89 @@ def test_sensitivities_take_the_time_that_a_trajectory_is_straight_for_however_f
 
 
 @pytest.mark.parametrize(
-    ("times", "rho", "stretch", "bound"),
+    ("lengths", "rho", "bound"),
     [
-        ([1.0, 1.0, 1.0], 3.0, 2.0, 6.0),  # all at 2: nothing to bound but any one of them
-        ([1.0, 1.0, 1.0], 3.0, 8.0, 16.0),  # as far as the stretch, where windows are alike
-        ([0.001, 1.0, 1.0], 3.0, 1.0, 6.0),  # one short window counts little in the mean
-        ([0.001, 0.001, 1.0], 1.5, 1.0, (4.5 - 3**-0.5) / 2),
-        ([0.001, 0.001, 1.0], math.inf, 1.0, math.inf),
+        ([1.0, 1.0, 1.0], 1.0, [1.2, 1.2, 1.2]),
+        ([1.0, 2.0, 2.0], 1.0, [3**0.5, 1.2, 1.2]),  # as far as the root mean square of the lengths
+        ([1.0, 2.0, 2.0], 2.0, [12**0.5, 3**0.5, 3**0.5]),
+        ([0.0, 2.0, 1.0], 2.0, [1.2, 1.2909944, 2.5819889]),  # who did not move is not moved further
+        ([1.0, 2.0, 2.0], math.inf, [math.inf] * 3),
+        ((), 2.0, [2.0, 2.0, 2.0]),
     ],
 )
-def test_the_mean_of_a_round_is_extrapolated_so_far_at_most(
-    times: list[float], rho: float, stretch: float, bound: float
+def test_short_windows_are_extrapolated_to_what_the_others_went(
+    lengths: list[float], rho: float, bound: list[float]
 ) -> None:
+    circuit = build(Options(rho=rho, horizon="rms"), curvatures=[0.0] * 3, moves=Moves(lengths))
+    np.testing.assert_allclose(circuit.rho, bound, rtol=1e-7)
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=3, max_size=3), st.floats(0.25, 16.0))
+def test_nobody_with_a_window_like_the_others_is_held_back(lengths: list[float], pace: float) -> None:
+    given = {"times": [0.2] * 3, "curvatures": [0.0] * 3}
+    circuit = build(Options(rho=1.0), **given, moves=Moves(lengths), timescale=Timescale(pace))
+    assert (circuit.rho * (1 + 1e-12) >= circuit.T / circuit.times).all()
+
+
+STIFF = {"times": [1.0] * 10, "curvatures": [1.0] * 10, "weights": [1.0] * 10}
+
+
+@pytest.mark.parametrize("enrolled", [10, 40, 100])
+def test_the_horizon_is_no_longer_than_stiff_directions_bear(enrolled: int) -> None:
+    def stretch(pace: float, parameters: int) -> tuple[float, float, float]:
+        circuit = build(
+            Options(reach="fixed", rho=99.0),
+            **STIFF,
+            enrolled=enrolled,
+            timescale=Timescale(pace, window=1.0),
+            moves=Moves(parameters=parameters),
+        )
+        return circuit.T, circuit.pace, STABLE * (2 + 4 * circuit.C / 10)
+
+    T, pace, limit = stretch(8.0, 10_000)
+    assert pytest.approx(limit) == T and pace < 8.0, "and the pace goes on from there"
+    T, pace, limit = stretch(0.3, 10_000)
+    assert limit > T and pace == 0.3
+    assert stretch(8.0, 0)[1] == 8.0, "where nobody comes to rest nothing swings"
+
+
+def test_no_limit_takes_the_pace_below_its_least() -> None:
     circuit = build(
-        Options(rho=rho), times=times, curvatures=[0.0] * 3, weights=[1.0] * 3, timescale=Timescale(stretch)
+        **{**STIFF, "times": [1e-6] * 9 + [1.0]},
+        enrolled=10,
+        options=Options(rho=math.inf, reach="fixed"),
+        timescale=Timescale(1.0),
+        moves=Moves(parameters=10**9),
     )
-    np.testing.assert_allclose(circuit.rho, bound, rtol=1e-5)
-    assert np.minimum(circuit.T / circuit.times, circuit.rho).mean() <= max(rho, stretch) * (1 + 1e-12)
+    assert circuit.pace == LEAST
 
 
-@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=20), st.floats(1.0, 20.0), st.floats(0.25, 16.0))
-def test_no_trajectory_is_held_back_without_need(times: list[float], rho: float, stretch: float) -> None:
-    a, most = len(times), max(rho, stretch)
-    alike = {"curvatures": [0.0] * a, "weights": [1.0] * a, "enrolled": a}
-    circuit = build(Options(rho=rho), times=times, **alike, timescale=Timescale(stretch))
-    mean = np.minimum(circuit.T / circuit.times, circuit.rho).mean()
-    assert mean <= most * (1 + 1e-9)
-    held = circuit.T / circuit.times > circuit.rho
-    assert not held.any() or mean >= most * (1 - 1e-9) or (circuit.rho >= 2 * most).all()
+FLAT = {"curvatures": [0.0] * 3}
 
 
 def test_the_horizon_is_the_rms_of_the_windows_or_the_longest() -> None:
-    np.testing.assert_allclose(build().T, math.sqrt((0.1**2 + 0.2**2 + 0.4**2) / 3), rtol=1e-15)
+    rms = math.sqrt((0.1**2 + 0.2**2 + 0.4**2) / 3)
+    np.testing.assert_allclose(build(Options(horizon="rms")).T, rms, rtol=1e-15)
     assert build(Options(horizon="longest")).T == 0.4
-    np.testing.assert_allclose(build(timescale=Timescale(2.5)).T, 2.5 * build().T, rtol=1e-15)
-    assert pytest.approx(0.3, rel=1e-15) == build(times=[0.3, 0.3, 0.3]).T
+    assert pytest.approx(0.3, rel=1e-15) == build(Options(horizon="rms"), times=[0.3, 0.3, 0.3]).T
+
+
+@pytest.mark.parametrize(("inertia", "C"), [(0.0, 1.0), (0.2, 2.4), (1.0, 8.0)])
+def test_a_round_adds_as_much_as_its_windows_however_heavy_the_centre_is(inertia: float, C: float) -> None:
+    options = Options(inertia=inertia)
+    circuit = build(options, **FLAT, timescale=Timescale(1.5))
+    assert pytest.approx(1.5 * (1 + C / 3) * circuit.window) == circuit.T
+    late = build(options, **FLAT, timescale=Timescale(1.5, staleness=4.0))
+    assert late.T == circuit.T, "what is heavier for being late is slower"
 
 
 def test_a_horizon_that_adapts_follows_the_windows_of_a_round_a_fifth_of_the_way() -> None:
-    first = build(times=[0.3, 0.3, 0.3])
-    long = build(times=[0.3, 0.3, 96.0], timescale=Timescale(2.0, first.window))
+    options = Options(inertia=0.0)
+    first = build(options, **FLAT, times=[0.3, 0.3, 0.3])
+    long = build(options, **FLAT, times=[0.3, 0.3, 96.0], timescale=Timescale(2.0, first.window))
     rms = math.sqrt((0.3**2 + 0.3**2 + 96.0**2) / 3)
-    assert (
-        long.window == pytest.approx(0.3 * (rms / 0.3) ** FOLLOW) and pytest.approx(2 * long.window) == long.T
-    )
+    assert long.window == pytest.approx(0.3 * (rms / 0.3) ** FOLLOW)
+    assert pytest.approx(2 * 4 / 3 * long.window) == long.T
     window = first.window
     for _ in range(40):
         window = build(times=[0.03, 0.03, 0.03], timescale=Timescale(window=window)).window
@@ -121,10 +168,12 @@ def test_inductance_follows_critical_damping_unless_given() -> None:
     assert build(Options(inductance=0.7, kappa=2.0)).L == 0.7
 
 
-@pytest.mark.parametrize(("visits", "renewal"), [(0.0, 1.0), (0.5, 1 / 1.5), (2.0, 1 / 3), (99.0, 1 / 3)])
+@pytest.mark.parametrize(("visits", "renewal"), [(0.0, 1.0), (0.5, 1 / 1.5), (2.0, 1 / 2.4), (99.0, 1 / 2.4)])
 def test_flows_are_renewed_the_less_the_more_windows_they_look_back_on(visits: float, renewal: float) -> None:
     timescale = Timescale(visits=visits)
-    assert build(Options(memory=2.0), timescale=timescale).renewal == pytest.approx(renewal)
+    assert build(Options(memory=2.0), timescale=timescale).renewal == pytest.approx(renewal), (
+        "2, times 7 / 10"
+    )
     assert build(Options(memory=0.0), timescale=timescale).renewal == 1.0
     assert build(Options(memory=2.0), timescale=timescale, enrolled=3).renewal == 1.0, "nobody is absent"
 
@@ -132,14 +181,17 @@ def test_flows_are_renewed_the_less_the_more_windows_they_look_back_on(visits: f
 @pytest.mark.parametrize(("inertia", "expected"), [(0.0, 1.0), (0.1, 1.7), (1.0, 8.0)])
 def test_absent_clients_load_the_centre_with_their_inertia(inertia: float, expected: float) -> None:
     np.testing.assert_allclose(build(Options(inertia=inertia)).C, expected, rtol=1e-15)
-    heavier, alike = (build(Options(inertia=inertia, late=rule), staleness=2.0).C for rule in get_args(Late))
+    heavier, alike = (
+        build(Options(inertia=inertia, late=rule), timescale=Timescale(staleness=2.0)).C
+        for rule in get_args(Late)
+    )
     np.testing.assert_allclose(heavier - 1, 3 * (expected - 1), rtol=1e-14)
     assert alike == build(Options(inertia=inertia)).C
 
 
 def test_a_round_of_one_client_has_a_circuit() -> None:
     circuit = build(times=[0.5], curvatures=[0.0], weights=[1.0], enrolled=1)
-    assert (circuit.T, circuit.C, circuit.L) == (0.5, 1.0, 0.0625)
+    assert (circuit.T, circuit.C, circuit.L) == (1.0, 1.0, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +220,7 @@ def test_scalars_out_of_range_raise_and_are_named(
 
 ALLOWED: dict[str, list[Any]] = {
     "rho": [1.0, 1.2, math.inf],
-    "reach": ["mean", "curvature", "fixed"],
+    "reach": ["length", "curvature", "fixed"],
     "horizon": ["adaptive", "rms", "longest"],
     "inertia": [0.0, 1.0],
     "memory": [0.0, 0.5, 100.0],

@@ -1,4 +1,4 @@
-"""The stretch of the horizon: longer while clients go along with the centre, shorter when they turn back."""
+"""The pace of the horizon: longer while clients go along with the centre, shorter when they turn back."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,8 @@ import pytest
 from fedecado.server.algorithms import MemoryVectors, Options, Update
 from fedecado.server.algorithms.fedecado import FedEcado, FedEcadoState
 from fedecado.server.numerics.basis import Basis
-from fedecado.server.numerics.stretch import FASTER, LEAST, MOST, SLOWER, adapted, agreement
+from fedecado.server.numerics.options import LEAST, MOST
+from fedecado.server.numerics.stretch import FASTER, SLOWER, adapted, agreement
 from fedecado.server.store import states
 
 F = np.array([1.0, -2.0, 0.5])
@@ -51,12 +52,12 @@ def test_who_started_before_the_last_step_cannot_answer_it() -> None:
     ],
     ids=["no clients", "no displacement", "none on average", "no flows", "no sum of flows"],
 )
-def test_without_a_direction_nothing_is_said_and_the_stretch_stays(nothing: Basis) -> None:
+def test_without_a_direction_nothing_is_said_and_the_pace_stays(nothing: Basis) -> None:
     assert agreement(nothing, [None] * len(nothing.move_slots)) is None
     assert adapted(1.7, None) == 1.7
 
 
-def test_the_stretch_grows_slowly_shrinks_faster_and_stays_within_its_bounds() -> None:
+def test_the_pace_grows_slowly_shrinks_faster_and_stays_within_its_bounds() -> None:
     assert adapted(1.0, 0.5) == pytest.approx(math.exp(0.5 * FASTER))
     assert adapted(1.0, -0.5) == pytest.approx(math.exp(-0.5 * SLOWER))
     assert SLOWER > FASTER
@@ -64,8 +65,8 @@ def test_the_stretch_grows_slowly_shrinks_faster_and_stays_within_its_bounds() -
 
 
 def descended(curvature: float, rounds: int = 60) -> tuple[float, list[float]]:
-    """Two clients with one loss, curvature / 2 |x|^2, windows of 0.1: where it ends, all stretches."""
-    algorithm, stretches = FedEcado(Options()), list[float]()
+    """Two clients with one loss, curvature / 2 |x|^2, windows of 0.1: where it ends, every pace."""
+    algorithm, paces = FedEcado(Options()), list[float]()
     state: FedEcadoState = algorithm.init(np.ones(3), MemoryVectors())
     for _ in range(rounds):
         gathered = algorithm.gather(state)
@@ -75,8 +76,8 @@ def descended(curvature: float, rounds: int = 60) -> tuple[float, list[float]]:
                 x = x - 0.01 * (curvature * x - (0.0 if drift is None else drift))
             gathered.add(Update(client, state.version, state.central, x, 0.1))
         state = algorithm.aggregate(state, gathered, 2).finish()
-        stretches.append(state.stretch)
-    return float(np.abs(state.central).max()), stretches
+        paces.append(state.pace)
+    return float(np.abs(state.central).max()), paces
 
 
 def test_a_flat_loss_is_gone_down_in_longer_steps_and_a_steep_one_is_not_overshot() -> None:
@@ -84,32 +85,31 @@ def test_a_flat_loss_is_gone_down_in_longer_steps_and_a_steep_one_is_not_oversho
     assert max(descended(0.05)[1]) > 4
     fixed = 1.0 * (1 - 0.05 * 0.1) ** 60
     assert descended(0.05)[0] < 0.5 * fixed
-    steep, stretches = descended(20.0)
-    assert steep < 1e-3 and max(stretches) < 2
+    steep, paces = descended(20.0)
+    assert steep < 1e-3 and max(paces) < 2
 
 
 def test_other_horizons_are_not_stretched() -> None:
     algorithm = FedEcado(Options(horizon="rms"))
-    state = replace(algorithm.init(np.zeros(3), MemoryVectors()), stretch=3.0)  # begun with another horizon
+    state = replace(algorithm.init(np.zeros(3), MemoryVectors()), pace=3.0)  # begun with another horizon
     for end in (-F, -2 * F):
         gathered = algorithm.gather(state)
         gathered.add(Update("a", state.version, state.central, end, 0.1))
         aggregated = algorithm.aggregate(state, gathered, 1)
         assert aggregated.report.time == pytest.approx(0.1)
         state = aggregated.finish()
-    assert state.stretch == 1.0
+    assert state.pace == 1.0
 
 
-def test_stretch_and_window_are_stored_with_the_state() -> None:
-    state = FedEcadoState(
-        np.ones(3), MemoryVectors(), F, level=2, stretch=1.75, window=0.3, version=4, time=0.5
-    )
+def test_pace_and_window_are_stored_with_the_state() -> None:
+    state = FedEcadoState(np.ones(3), MemoryVectors(), F, level=2, pace=1.75, window=0.3, version=4, time=0.5)
     scalars, vectors = states.dump(state)
     again = states.load(scalars, vectors, state.central, state.flows)
     assert isinstance(again, FedEcadoState)
-    assert (again.stretch, again.window, again.level, again.version, again.time) == (1.75, 0.3, 2, 4, 0.5)
-    del scalars["stretch"], scalars["window"]
+    assert (again.pace, again.window, again.level, again.version, again.time) == (1.75, 0.3, 2, 4, 0.5)
+    del scalars["pace"], scalars["window"]
+    scalars["stretch"] = 3.0
     before = states.load(scalars, vectors, state.central, state.flows)
-    assert isinstance(before, FedEcadoState) and (before.stretch, before.window) == (1.0, 0.0), (
+    assert isinstance(before, FedEcadoState) and (before.pace, before.window) == (1.0, 0.0), (
         "of a run from before there were these"
     )

@@ -133,3 +133,9 @@ def test_a_run_from_before_the_horizon_could_be_chosen_keeps_the_longest() -> No
     del saved["solver"]["horizon"]
     assert Recipe.load(saved).solver == KNOBS
     assert Recipe.load(replace(MADE, solver=Options()).dump()).solver == Options()
+
+
+def test_a_run_that_bounded_the_mean_of_a_round_goes_on_with_what_took_its_place() -> None:
+    saved = replace(MADE, solver=Options(rho=4.0)).dump()
+    saved["solver"] |= {"reach": "mean", "rho": 3.0}
+    assert Recipe.load(saved).solver == Options()

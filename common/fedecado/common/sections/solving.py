@@ -11,15 +11,15 @@ class SolverSection(Section):
     """The central solve of FedECADO."""
 
     rho: float = Field(
-        3.0,
+        2.0,
         ge=1,
         allow_inf_nan=True,
         description="Bound ρ on how far short windows are extrapolated; inf removes it.",
     )
-    reach: Literal["mean", "curvature", "fixed"] = Field(
-        "mean",
-        description="What it bounds: the mean of a round, or each client; but for fixed a client's curvature "
-        "tightens it, which exactness needs.",
+    reach: Literal["length", "curvature", "fixed"] = Field(
+        "length",
+        description="What it counts: lengths that the round's clients went, or the client's own; but for "
+        "fixed a client's curvature tightens it, which exactness needs.",
     )
     horizon: Literal["adaptive", "rms", "longest"] = Field(
         "adaptive",
@@ -27,13 +27,15 @@ class SolverSection(Section):
         "along and shorter when they turn back; or as it is; or the longest.",
     )
     inertia: float = Field(
-        0.1, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."
+        0.2, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."
     )
     late: Literal["heavier", "alike"] = Field(
         "heavier", description="Whether that share grows with how late a round's updates are."
     )
     memory: float = Field(
-        1.0, ge=0, description="How many earlier windows of its client a flow looks back on; 0 for none."
+        1.0,
+        ge=0,
+        description="How many earlier windows of its client a flow looks back on if few take part; 0: none.",
     )
     kappa: float = Field(1.0, gt=0, description="Damping factor κ; 1 is critical damping.")
     inductance: float | None = Field(

@@ -15,7 +15,7 @@ from fedecado.server.algorithms.base import (
     Report,
 )
 from fedecado.server.numerics.basis import Basis
-from fedecado.server.numerics.circuit import Circuit, Floats, Timescale
+from fedecado.server.numerics.circuit import Circuit, Floats, Moves, Timescale
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.reduced import Reduced
 from fedecado.server.numerics.robust import Pulls
@@ -34,7 +34,7 @@ class FedEcadoState:
     flows: ClientVectors
     F: Floats
     level: int = 0
-    stretch: float = 1.0
+    pace: float = 1.0
     window: float = 0.0
     visits: float = 0.0
     version: int = 0
@@ -78,18 +78,18 @@ class FedEcado(Plain):
         if basis.total_slot is None:  # who is active, and so the sum of their flows, is known only now
             basis.set_total(_sum_of_flows(state, gathered))
         versions, lags = gathered.versions, gathered.staleness()
-        agreed, stretch = None, 1.0  # also where a stored run went on with another horizon
+        agreed, pace = None, 1.0  # also where a stored run went on with another horizon
         if self.options.horizon == "adaptive":
             agreed = agreement(basis, versions)
-            stretch = adapted(state.stretch, agreed)
+            pace = adapted(state.pace, agreed)
         circuit = Circuit.build(
             gathered.times(),
             gathered.curvatures(),
             gathered.weights(),
             enrolled,
             self.options,
-            timescale=Timescale(stretch, state.window, state.visits),
-            staleness=sum(lags) / max(1, len(lags)),
+            timescale=Timescale(pace, state.window, state.visits, sum(lags) / max(1, len(lags))),
+            moves=Moves(np.sqrt(basis.squares()).tolist(), len(state.central)),
         )
         solution = self._solver.solve(basis, versions, circuit, state.level)
         solution.require_room(gathered.flow_squares())
@@ -102,7 +102,7 @@ class FedEcado(Plain):
             details={
                 "inductance": circuit.L,
                 "capacitance": circuit.C,
-                "stretch": stretch,
+                "stretch": circuit.T / circuit.window,
                 "agreement": 0.0 if agreed is None else agreed,
                 "reach": float(circuit.rho.max()),
                 "steps": steps.accepted,
@@ -132,7 +132,7 @@ class FedEcado(Plain):
                 flows,
                 F,
                 level=steps.level,
-                stretch=stretch,
+                pace=circuit.pace,
                 window=circuit.window,
                 visits=state.visits + len(gathered) / enrolled,
                 version=state.version + 1,

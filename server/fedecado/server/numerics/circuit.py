@@ -4,7 +4,7 @@ In plain floats: a few numbers per client cost less that way than the calls of n
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedecado.common.errors import NonFiniteError, NoUpdatesError, NumericsError, WindowError
-from fedecado.server.numerics.options import CAUTIOUS, STRAIGHT, Options
+from fedecado.server.numerics.options import CAUTIOUS, LEAST, STRAIGHT, Options
 
 Floats = npt.NDArray[np.float64]
 
@@ -25,18 +25,37 @@ its rates would not be followed.
 """
 
 
+STABLE = 0.75
+"""Of the over-relaxation at which a stiff direction begins to swing up, how much is made use of."""
+STIFFEST = 0.5
+"""The share of a Hessian's trace that is taken for its largest eigenvalue.
+
+Networks that classify have about as many large ones as classes, and a client that holds few labels has fewer.
+"""
+
+
 class Timescale(NamedTuple):
     """What a round knows of time beforehand."""
 
-    stretch: float = 1.0
-    """Of this round."""
+    pace: float = 1.0
+    """Of this round, as its clients want it; see `stretch`."""
     window: float = 0.0
     """Of the round before, 0 in the first one."""
     visits: float = 0.0
     """Windows that an enrolled client has computed before, on average."""
+    staleness: float = 0.0
+    """How many versions old its clients' starts are, on average."""
 
 
-BEGINNING = Timescale()
+class Moves(NamedTuple):
+    """What a round knows of how far its clients went."""
+
+    lengths: Sequence[float] = ()
+    """In any unit; if there are none they count as alike."""
+    parameters: int = 1
+
+
+BEGINNING, ALIKE = Timescale(), Moves()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +65,8 @@ class Circuit:
     T: float
     window: float
     """What T is a multiple of; the next round's follows from it."""
+    pace: float
+    """What T is over window and 1 + C / a, in a horizon that adapts."""
     times: Floats
     G: Floats
     L: float
@@ -68,64 +89,81 @@ class Circuit:
         options: Options,
         *,
         timescale: Timescale = BEGINNING,
-        staleness: float = 0.0,
+        moves: Moves = ALIKE,
     ) -> Self:
-        """`staleness` is how many versions old the clients' starts are, on average."""
-        stretch, window, visits = timescale
+        """From what a round's clients reported, with n enrolled."""
+        pace, window, visits, staleness = timescale
         T_i, h, w = ([float(v) for v in values] for values in (times, curvatures, weights))
         _validate(T_i, h, w, enrolled)
         a, curvature = len(T_i), [w_i * h_i for w_i, h_i in zip(w, h, strict=True)]
         now = max(T_i) if options.horizon == "longest" else math.sqrt(sum(t * t for t in T_i) / a)
         window = window * (now / window) ** FOLLOW if window and options.horizon == "adaptive" else now
+        # Who answers late answers a centre that has moved on: the later, the more slowly it may move.
+        light = 1.0 + options.inertia * (enrolled - a)
+        C = 1.0 + (light - 1.0) * (1.0 + staleness if options.late == "heavier" else 1.0)
+        clients = _Clients(T_i, curvature, moves.lengths or [1.0] * a)
+        stretch = 1.0
+        if options.horizon == "adaptive":
+            # A round adds a / (C + a) of T to the centre's motion: so that is a window, whatever C is.
+            stretch = pace * (1.0 + light / a)
+            swing = clients.rest(moves.parameters) * clients.mean_reach(options, stretch * window, stretch)
+            limit = STABLE * (2.0 + 4.0 * C / a)
+            if swing > limit:
+                slower = max(min(pace, LEAST), pace * limit / swing)
+                pace, stretch = slower, stretch * slower / pace
         T = stretch * window
         if not 0 < T < math.inf:
             raise _out_of_range(T_i, h)
-        rho, straight = _reach(T_i, curvature, options, T, stretch)
+        rho, straight = clients.reach(options, stretch)
         # "own" is the time over which the client's answer is known.
         own = options.window == "own"
         spans = [min(T, far * t) for far, t in zip(straight, T_i, strict=True)] if own else [T] * a
         G = [1.0 / span + wh for span, wh in zip(spans, curvature, strict=True)]
         reluctance = sum(1.0 / g for g in G) / a
         L = options.inductance or options.kappa * (reluctance * reluctance) / (4 * a)
-        # Who answers late answers a centre that has moved on: the later, the more slowly it may move.
-        inertia = options.inertia * (1.0 + staleness if options.late == "heavier" else 1.0)
-        C = 1.0 + inertia * (enrolled - a)
         if not (math.isfinite(max(G)) and 0 < L < math.inf):
             raise _out_of_range(T_i, h)
-        # Where everyone takes part flows are one round old, and looking further back only slows them down.
-        memory = min(options.memory, visits) if a < enrolled else 0.0
-        return cls(T, window, np.array(T_i), np.array(G), L, C, np.array(rho), 1.0 / (1.0 + memory))
+        # The more clients take part the younger flows are, and looking further back only slows them down.
+        memory = min(options.memory * (1.0 - a / enrolled), visits)
+        return cls(T, window, pace, np.array(T_i), np.array(G), L, C, np.array(rho), 1.0 / (1.0 + memory))
 
 
-def _reach(
-    times: list[float], curvature: list[float], options: Options, T: float, stretch: float
-) -> tuple[list[float], list[float]]:
-    """rho_i, how far trajectories are extrapolated, and how far they are believed to be straight."""
-    most = max(1.0, stretch) * options.rho
-    if options.reach == "fixed":
-        return (bound := [most] * len(times)), bound
-    # Where there is no curvature there is no bound.
-    bends = [wh * t for wh, t in zip(curvature, times, strict=True)]
-    straight = [STRAIGHT / bend if bend else math.inf for bend in bends]
-    if options.reach == "curvature":
-        bound = [min(max(far, min(CAUTIOUS, most)), most) for far in straight]
-        return bound, bound
-    straight = [max(far, CAUTIOUS) for far in straight]
-    reached = [min(T / t, far) for t, far in zip(times, straight, strict=True)]
-    level = _level(reached, max(options.rho, stretch))
-    return [min(far, level) for far in straight], straight
+class _Clients(NamedTuple):
+    """What a round's trajectories are like."""
 
+    times: list[float]
+    curvature: list[float]
+    """w_i h_i"""
+    lengths: Sequence[float]
 
-def _level(values: list[float], mean: float) -> float:
-    """The largest bound, of up to twice `mean`, with which the values' mean is no more than that."""
-    level, left = 2 * mean, mean * len(values)
-    if sum(min(value, level) for value in values) > left:
-        ordered = sorted(values)
-        for below, value in enumerate(ordered):
-            if left <= value * (len(ordered) - below):
-                return min(level, left / (len(ordered) - below))
-            left -= value
-    return level
+    def reach(self, options: Options, stretch: float) -> tuple[list[float], list[float]]:
+        """rho_i, how far trajectories are extrapolated, and how far they are believed to be straight."""
+        stretch = max(1.0, stretch)
+        most = stretch * options.rho
+        if options.reach == "fixed":
+            return (bound := [most] * len(self.times)), bound
+        # Where there is no curvature there is no bound.
+        bends = [wh * t for wh, t in zip(self.curvature, self.times, strict=True)]
+        straight = [STRAIGHT / bend if bend else math.inf for bend in bends]
+        if options.reach == "curvature":
+            bound = [min(max(far, min(CAUTIOUS, most)), most) for far in straight]
+            return bound, bound
+        straight = [max(far, CAUTIOUS) for far in straight]
+        usual = options.rho * math.sqrt(sum(v * v for v in self.lengths) / len(self.lengths))
+        # Nobody whose window is as long as the others' is held back, however far it went.
+        far = [stretch * (max(1.0, usual / v) if v else 1.0) for v in self.lengths]
+        return [min(s, max(f, CAUTIOUS)) for s, f in zip(straight, far, strict=True)], straight
+
+    def mean_reach(self, options: Options, T: float, stretch: float) -> float:
+        """How many times its length the mean trajectory is extrapolated."""
+        rho = self.reach(options, stretch)[0]
+        return sum(min(T / t, far) for t, far in zip(self.times, rho, strict=True)) / len(rho)
+
+    def rest(self, parameters: int) -> float:
+        """How far clients have come to rest in their stiffest direction, from 0 to 1, on average."""
+        stiff = STIFFEST * parameters
+        left = sum(math.exp(-stiff * wh * t) for wh, t in zip(self.curvature, self.times, strict=True))
+        return 1.0 - left / len(self.times)
 
 
 def _validate(times: list[float], curvatures: list[float], weights: list[float], enrolled: int) -> None:

@@ -10,9 +10,11 @@ Norm = Literal["rms", "max"]
 WindowRule = Literal["own", "common"]
 Late = Literal["heavier", "alike"]
 Absent = Literal["held", "ignored"]
-Reach = Literal["mean", "curvature", "fixed"]
+Reach = Literal["length", "curvature", "fixed"]
 Horizon = Literal["adaptive", "rms", "longest"]
 
+LEAST, MOST = 0.25, 16.0
+"""Bounds of the pace, see `stretch`."""
 CAUTIOUS = 1.2
 """An over-relaxation that was stable on every quadratic tried, whatever its curvature."""
 STRAIGHT = 0.1
@@ -26,21 +28,21 @@ h_i is the mean curvature, and the directions that matter for stability are tens
 class Options:
     """Knobs of the central solve; the defaults are the ones to start from."""
 
-    rho: float = 3.0
-    """How far trajectories are extrapolated, in lengths of their own; infinity never bounds."""
-    reach: Reach = "mean"
-    """What `rho` bounds: the mean over a round's clients, or the stretch if that is more, with each of them
-    at twice that; or each client's, times the stretch. But for "fixed" a client's curvature bounds it
-    further, to a tenth of its time constant 1 / (w_i h_i)."""
+    rho: float = 2.0
+    """How far trajectories are extrapolated; infinity never bounds."""
+    reach: Reach = "length"
+    """What `rho` counts: lengths that the round's clients went, in the root mean square, or lengths of the
+    client's own; both times the stretch T / window. But for "fixed" a client's curvature bounds it further,
+    to a tenth of its time constant 1 / (w_i h_i)."""
     horizon: Horizon = "adaptive"
     """The round's common time T: the root mean square of its windows, stretched while clients go along with
     the centre (see `stretch`) or as it is, or the longest of them."""
-    inertia: float = 0.1
+    inertia: float = 0.2
     """lam: the share of an absent client's capacitance that loads the centre (0 to 1)."""
     late: Late = "heavier"
     """Whether that share grows with how late a round's updates are."""
     memory: float = 1.0
-    """How many earlier windows of its client a flow looks back on, once there have been so many."""
+    """How many earlier windows of its client a flow looks back on where few take part: times 1 - a / n."""
     kappa: float = 1.0
     """Damping factor of the inductance rule; 1 is critical damping."""
     inductance: float | None = None
@@ -58,7 +60,7 @@ class Options:
 
     def __post_init__(self) -> None:
         _require(self.rho >= 1, "rho", self.rho, "1 or more; infinity means no bound")
-        _require(self.reach in get_args(Reach), "reach", self.reach, "'mean', 'curvature' or 'fixed'")
+        _require(self.reach in get_args(Reach), "reach", self.reach, "'length', 'curvature' or 'fixed'")
         _require(self.horizon in get_args(Horizon), "horizon", self.horizon, "'adaptive', 'rms' or 'longest'")
         _require(0 <= self.inertia <= 1, "inertia", self.inertia, "between 0 and 1")
         _require(self.late in get_args(Late), "late", self.late, "'heavier' or 'alike'")

@@ -10,7 +10,10 @@ as in an exact line search, where the slope along the last step vanishes at its 
 clients started there. While they go on in the same direction the horizon grows; when they turn back it
 shrinks, three times as fast:
 
-    stretch <- stretch exp(gain agreement),    T = stretch window
+    pace <- pace exp(gain agreement),    T = pace (1 + C / a) window
+
+The centre has momentum: of a round's T it goes a / (C + a) at once and the rest in the rounds to come, so at
+a pace of 1 a round adds what its clients went in their windows, however heavy the centre is.
 
 Only an angle counts, so nothing depends on the scale of the model, and one round, whoever takes part in it,
 lengthens the next by an eighth at most. `window` is how long the clients' windows have been of late, see
@@ -21,20 +24,20 @@ import math
 from collections.abc import Sequence
 
 from fedecado.server.numerics.basis import Basis
+from fedecado.server.numerics.options import LEAST, MOST
 
 FASTER, SLOWER = 0.12, 0.36
 """Gains. The answer to a longer step comes late, up to n / a rounds: 0.3 for both overshot on digits, where
 all agree at first. Being slower to lengthen than to shorten also settles a little short of where clients turn
 back, which a noisy sample of them asks for.
 """
-LEAST, MOST = 0.25, 16.0
 
 
 def agreement(basis: Basis, versions: Sequence[int | None]) -> float | None:
     """Cosine of the angle between the clients' mean displacement and -F; none if either has no direction.
 
     `versions` names the older versions that clients started from. Those do not know of the last step, so
-    they cannot answer it: counting them, the stretch of a stream of late updates grew without end. The others
+    they cannot answer it: counting them, the pace of a stream of late updates grew without end. The others
     speak for their share of the round: what one or two of ten say is mostly noise, and noise shortens.
     """
     gram, F = basis.gram, basis.total_slot
@@ -48,9 +51,9 @@ def agreement(basis: Basis, versions: Sequence[int | None]) -> float | None:
     return share * min(1.0, max(-1.0, -moves[F] / size)) if 0 < size < math.inf else None
 
 
-def adapted(stretch: float, agreement: float | None) -> float:
-    """The next round's stretch."""
+def adapted(pace: float, agreement: float | None) -> float:
+    """The next round's pace."""
     if agreement is None:
-        return stretch
+        return pace
     gain = FASTER if agreement > 0 else SLOWER
-    return min(MOST, max(LEAST, stretch * math.exp(gain * agreement)))
+    return min(MOST, max(LEAST, pace * math.exp(gain * agreement)))

@@ -70,7 +70,7 @@ class Recipe:
                 layout=Layout.from_json(saved["layout"]),
                 algorithm=saved["algorithm"],
                 rules=replace(Rules(**rules), target=None if target is None else Target(**target)),
-                solver=None if solver is None else Options(**_BEFORE | solver),
+                solver=None if solver is None else Options(**_known(solver)),
                 mu=saved["mu"],
                 server_rate=saved["server_rate"],
                 robust=Robust(**saved.get("robust", {})),
@@ -80,3 +80,9 @@ class Recipe:
                 f"the stored description of the run cannot be read ({error}); it was written by another "
                 "version of fedecado"
             ) from error
+
+
+def _known(solver: dict[str, Any]) -> dict[str, Any]:
+    """The knobs of a stored run; those that bounded the mean of a round go on with what took its place."""
+    gone = {"reach": "length", "rho": 2.0} if solver.get("reach") == "mean" else {}
+    return {**_BEFORE, **solver, **gone}

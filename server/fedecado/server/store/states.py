@@ -27,7 +27,7 @@ def dump(state: State) -> tuple[Scalars, dict[str, Vector]]:
         case FedEcadoState():
             past = {
                 "level": state.level,
-                "stretch": state.stretch,
+                "pace": state.pace,
                 "window": state.window,
                 "visits": state.visits,
             }
@@ -49,6 +49,7 @@ def load(
     try:
         match kind:
             case "circuit":
+                rest.pop("stretch", None)  # of runs that knew no pace yet: it is found again
                 return FedEcadoState(central, clients, np.array(vectors["F"]), **rest)
             case "corrected":
                 return CorrectedState(central, clients, np.array(vectors["total"]), **rest)
