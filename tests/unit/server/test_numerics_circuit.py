@@ -69,12 +69,14 @@ def test_sensitivities_take_the_time_that_a_trajectory_is_straight_for_however_f
 @pytest.mark.parametrize(
     ("lengths", "rho", "bound"),
     [
-        ([1.0, 1.0, 1.0], 1.0, [1.2, 1.2, 1.2]),
-        ([1.0, 2.0, 2.0], 1.0, [3**0.5, 1.2, 1.2]),  # as far as the root mean square of the lengths
-        ([1.0, 2.0, 2.0], 2.0, [12**0.5, 3**0.5, 3**0.5]),
-        ([0.0, 2.0, 1.0], 2.0, [1.2, 1.2909944, 2.5819889]),  # who did not move is not moved further
+        ([1.0, 1.0, 1.0], 1.0, [5 / 3] * 3),
+        # As far as the root mean square of the lengths, and 2 / 3 more, for there are only three.
+        ([1.0, 2.0, 2.0], 1.0, [5 / 3 * 3**0.5, 5 / 6 * 3**0.5, 5 / 6 * 3**0.5]),
+        ([1.0, 2.0, 9.0], 1.0, [5 / 3 * (86 / 3) ** 0.5, 5 / 6 * (86 / 3) ** 0.5, 1.2]),
+        ([1.0, 2.0, 2.0], 2.0, [10 / 3 * 3**0.5, 5 / 3 * 3**0.5, 5 / 3 * 3**0.5]),
+        ([0.0, 1.0, 1.0], 1.0, [1.2, 5 / 3 * (2 / 3) ** 0.5, 5 / 3 * (2 / 3) ** 0.5]),  # none to extrapolate
         ([1.0, 2.0, 2.0], math.inf, [math.inf] * 3),
-        ((), 2.0, [2.0, 2.0, 2.0]),
+        ((), 2.0, [10 / 3] * 3),
     ],
 )
 def test_short_windows_are_extrapolated_to_what_the_others_went(

@@ -11,7 +11,7 @@ class SolverSection(Section):
     """The central solve of FedECADO."""
 
     rho: float = Field(
-        2.0,
+        1.0,
         ge=1,
         allow_inf_nan=True,
         description="Bound ρ on how far short windows are extrapolated; inf removes it.",

@@ -149,7 +149,9 @@ class _Clients(NamedTuple):
             bound = [min(max(far, min(CAUTIOUS, most)), most) for far in straight]
             return bound, bound
         straight = [max(far, CAUTIOUS) for far in straight]
-        usual = options.rho * math.sqrt(sum(v * v for v in self.lengths) / len(self.lengths))
+        # What few clients went says less of what is usual.
+        a = len(self.lengths)
+        usual = options.rho * (1.0 + 2.0 / a) * math.sqrt(sum(v * v for v in self.lengths) / a)
         # Nobody whose window is as long as the others' is held back, however far it went.
         far = [stretch * (max(1.0, usual / v) if v else 1.0) for v in self.lengths]
         return [min(s, max(f, CAUTIOUS)) for s, f in zip(straight, far, strict=True)], straight

@@ -28,7 +28,7 @@ h_i is the mean curvature, and the directions that matter for stability are tens
 class Options:
     """Knobs of the central solve; the defaults are the ones to start from."""
 
-    rho: float = 2.0
+    rho: float = 1.0
     """How far trajectories are extrapolated; infinity never bounds."""
     reach: Reach = "length"
     """What `rho` counts: lengths that the round's clients went, in the root mean square, or lengths of the

@@ -84,5 +84,5 @@ class Recipe:
 
 def _known(solver: dict[str, Any]) -> dict[str, Any]:
     """The knobs of a stored run; those that bounded the mean of a round go on with what took its place."""
-    gone = {"reach": "length", "rho": 2.0} if solver.get("reach") == "mean" else {}
+    gone = {"reach": "length", "rho": 1.0} if solver.get("reach") == "mean" else {}
     return {**_BEFORE, **solver, **gone}
