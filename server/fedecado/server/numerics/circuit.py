@@ -102,19 +102,19 @@ class Circuit:
         light = 1.0 + options.inertia * (enrolled - a)
         C = 1.0 + (light - 1.0) * (1.0 + staleness if options.late == "heavier" else 1.0)
         clients = _Clients(T_i, curvature, moves.lengths or [1.0] * a)
-        stretch = 1.0
+        # A round adds a / (C + a) of T to the centre's motion: so that is a window, whatever C is.
+        stretch = pace * (1.0 + light / a) if options.horizon == "adaptive" else 1.0
+        rho, straight = clients.reach(options, stretch)
         if options.horizon == "adaptive":
-            # A round adds a / (C + a) of T to the centre's motion: so that is a window, whatever C is.
-            stretch = pace * (1.0 + light / a)
-            swing = clients.rest(moves.parameters) * clients.mean_reach(options, stretch * window, stretch)
+            swing = clients.rest(moves.parameters) * clients.mean_reach(rho, stretch * window)
             limit = STABLE * (2.0 + 4.0 * C / a)
             if swing > limit:
                 slower = max(min(pace, LEAST), pace * limit / swing)
                 pace, stretch = slower, stretch * slower / pace
+                rho, straight = clients.reach(options, stretch)
         T = stretch * window
         if not 0 < T < math.inf:
             raise _out_of_range(T_i, h)
-        rho, straight = clients.reach(options, stretch)
         # "own" is the time over which the client's answer is known.
         own = options.window == "own"
         spans = [min(T, far * t) for far, t in zip(straight, T_i, strict=True)] if own else [T] * a
@@ -156,9 +156,8 @@ class _Clients(NamedTuple):
         far = [stretch * (max(1.0, usual / v) if v else 1.0) for v in self.lengths]
         return [min(s, max(f, CAUTIOUS)) for s, f in zip(straight, far, strict=True)], straight
 
-    def mean_reach(self, options: Options, T: float, stretch: float) -> float:
+    def mean_reach(self, rho: list[float], T: float) -> float:
         """How many times its length the mean trajectory is extrapolated."""
-        rho = self.reach(options, stretch)[0]
         return sum(min(T / t, far) for t, far in zip(self.times, rho, strict=True)) / len(rho)
 
     def rest(self, parameters: int) -> float:
