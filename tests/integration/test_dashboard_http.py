@@ -90,7 +90,7 @@ async def test_the_snapshot_and_the_metrics_show_a_closed_round(
         shown = json.loads(await text(web, url(coordinator, "/snapshot")))
         assert [row["number"] for row in shown["rounds"]] == [1]
         (flow,) = [client.pop() for client in shown["windows"]["clients"]]
-        assert shown["windows"] == {"round": 1, "T": 0.1, "clients": [["w1", 0.1, 0]], "reach": 2.0}
+        assert shown["windows"] == {"round": 1, "T": 0.2, "clients": [["w1", 0.1, 0]], "reach": 2.0}
         assert flow > 0 and [w["flow"] for w in shown["workers"]] == [flow]
         assert [(w["id"], w["state"], w["behind"]) for w in shown["workers"]] == [("w1", "working", 0)]
         assert shown["run"]["waiting_for"] == "round 2: 0 updates in; at least 1 more needed; waiting for w1"
