@@ -12,12 +12,15 @@ Key = tuple[str, str]
 
 
 def curves(folders: list[Path]) -> dict[Key, dict[int, list[float]]]:
-    """(setting, algorithm) -> round -> accuracy of every seed."""
+    """(setting, algorithm) -> round -> accuracy of every seed; a folder's only setting goes by its name."""
     found: dict[Key, dict[int, list[float]]] = {}
-    for row in (row for folder in folders for row in pq.read_table(folder / "results.parquet").to_pylist()):
-        if row["metric.accuracy"] is not None:
-            rounds = found.setdefault((row["setting"], row["algorithm"]), {})
-            rounds.setdefault(row["round"], []).append(row["metric.accuracy"])
+    for folder in folders:
+        rows = pq.read_table(folder / "results.parquet").to_pylist()
+        alone = len({row["setting"] for row in rows}) == 1
+        for row in rows:
+            if row["metric.accuracy"] is not None:
+                rounds = found.setdefault((folder.name if alone else row["setting"], row["algorithm"]), {})
+                rounds.setdefault(row["round"], []).append(row["metric.accuracy"])
     return found
 
 

@@ -163,7 +163,8 @@ def test_the_centre_is_not_official_before_the_commit() -> None:
     np.testing.assert_array_equal(run.federation.central, before)
     assert all(run.vectors.get(client) is None for client in SAMPLES)
     run.federation.commit(run.closed)
-    assert (run.federation.version, run.federation.simulated_time) == (1, pytest.approx(0.1 * 4 / 3))
+    assert run.federation.version == 1
+    assert run.federation.simulated_time == pytest.approx(0.1 * 4 / 3)
     np.testing.assert_array_equal(run.federation.central, central)
     assert all(run.vectors.get(client) is not None for client in SAMPLES)
 
