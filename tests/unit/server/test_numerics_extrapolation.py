@@ -60,7 +60,7 @@ def test_the_mean_over_relaxation_decides_whether_a_stiff_direction_is_stable(
 
 def test_the_defaults_are_stable_with_slow_clients_among_many_that_are_absent() -> None:
     end, extrapolated = swing(Options(tolerance=ONE_STEP), enrolled=100)
-    assert end < 1e-2
+    assert end < 1e-2 and extrapolated < 2 + 4 * (1 + 0.2 * 90) / ACTIVE
     each, unbounded = swing(Options(rho=16.0, reach="curvature", tolerance=ONE_STEP), enrolled=100)
     assert each > 1e3 or math.isnan(each), "bounding each client by its own is not enough"
-    assert unbounded > extrapolated
+    assert unbounded > 6 and unbounded > extrapolated
