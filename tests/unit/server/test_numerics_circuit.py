@@ -180,6 +180,13 @@ def test_flows_are_renewed_the_less_the_more_windows_they_look_back_on(visits: f
     assert build(Options(memory=2.0), timescale=timescale, enrolled=3).renewal == 1.0, "nobody is absent"
 
 
+def test_flows_look_further_back_the_later_clients_answer() -> None:
+    late = Timescale(visits=99.0, staleness=2.0)
+    assert build(Options(memory=1.0), timescale=late).renewal == pytest.approx(1 / 3.1), "3, times 7 / 10"
+    assert build(Options(memory=1.0, late="alike"), timescale=late).renewal == pytest.approx(1 / 1.7)
+    assert build(Options(memory=1.0), timescale=late._replace(visits=0.5)).renewal == pytest.approx(1 / 1.5)
+
+
 @pytest.mark.parametrize(("inertia", "expected"), [(0.0, 1.0), (0.1, 1.7), (1.0, 8.0)])
 def test_absent_clients_load_the_centre_with_their_inertia(inertia: float, expected: float) -> None:
     np.testing.assert_allclose(build(Options(inertia=inertia)).C, expected, rtol=1e-15)

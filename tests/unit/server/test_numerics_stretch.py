@@ -11,7 +11,7 @@ from fedecado.server.algorithms import MemoryVectors, Options, Update
 from fedecado.server.algorithms.fedecado import FedEcado, FedEcadoState
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.options import LEAST, MOST
-from fedecado.server.numerics.stretch import FASTER, SLOWER, adapted, agreement
+from fedecado.server.numerics.stretch import FASTER, SLOWER, Answer, adapted, answered
 from fedecado.server.store import states
 
 F = np.array([1.0, -2.0, 0.5])
@@ -24,6 +24,11 @@ def basis(*moves: npt.ArrayLike, total: npt.ArrayLike | None = F) -> Basis:
     for move in moves:
         found.append(np.asarray(move, np.float64), np.zeros(3))
     return found
+
+
+def agreement(basis: Basis, versions: list[int | None]) -> float | None:
+    answer = answered(basis, versions)
+    return None if answer is None else answer.agreement
 
 
 def test_agreement_is_the_cosine_between_the_mean_displacement_and_the_way_the_centre_went() -> None:
@@ -58,10 +63,17 @@ def test_without_a_direction_nothing_is_said_and_the_pace_stays(nothing: Basis) 
 
 
 def test_the_pace_grows_slowly_shrinks_faster_and_stays_within_its_bounds() -> None:
-    assert adapted(1.0, 0.5) == pytest.approx(math.exp(0.5 * FASTER))
-    assert adapted(1.0, -0.5) == pytest.approx(math.exp(-0.5 * SLOWER))
+    assert adapted(1.0, Answer(0.5)) == pytest.approx(math.exp(0.5 * FASTER))
+    assert adapted(1.0, Answer(-0.5)) == pytest.approx(math.exp(-0.5 * SLOWER))
     assert SLOWER > FASTER
-    assert adapted(MOST, 1.0) == MOST and adapted(LEAST, -1.0) == LEAST
+    assert adapted(MOST, Answer(1.0)) == MOST and adapted(LEAST, Answer(-1.0)) == LEAST
+
+
+def test_the_fewer_answer_the_less_it_matters_which_way_and_noise_does_not_shorten() -> None:
+    assert adapted(1.0, Answer(0.5, 0.2)) == pytest.approx(math.exp(0.1 * FASTER))
+    assert adapted(1.0, Answer(-0.5, 0.2)) == pytest.approx(math.exp(-0.1 * (0.8 * FASTER + 0.2 * SLOWER)))
+    both_ways = [adapted(adapted(1.0, Answer(0.5, share)), Answer(-0.5, share)) for share in (1.0, 0.5, 0.1)]
+    assert both_ways == sorted(both_ways) and 0.99 < both_ways[-1] < 1
 
 
 def descended(curvature: float, rounds: int = 60) -> tuple[float, list[float]]:

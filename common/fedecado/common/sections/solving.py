@@ -30,7 +30,8 @@ class SolverSection(Section):
         0.2, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."
     )
     late: Literal["heavier", "alike"] = Field(
-        "heavier", description="Whether that share grows with how late a round's updates are."
+        "heavier",
+        description="Whether that share, and the memory, grow with how late a round's updates are.",
     )
     memory: float = Field(
         1.0,

@@ -19,7 +19,7 @@ from fedecado.server.numerics.circuit import Circuit, Floats, Moves, Timescale
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.reduced import Reduced
 from fedecado.server.numerics.robust import Pulls
-from fedecado.server.numerics.stretch import adapted, agreement
+from fedecado.server.numerics.stretch import adapted, answered
 from fedecado.server.numerics.workspace import Workspace
 
 
@@ -78,10 +78,10 @@ class FedEcado(Plain):
         if basis.total_slot is None:  # who is active, and so the sum of their flows, is known only now
             basis.set_total(_sum_of_flows(state, gathered))
         versions, lags = gathered.versions, gathered.staleness()
-        agreed, pace = None, 1.0  # also where a stored run went on with another horizon
+        answer, pace = None, 1.0  # also where a stored run went on with another horizon
         if self.options.horizon == "adaptive":
-            agreed = agreement(basis, versions)
-            pace = adapted(state.pace, agreed)
+            answer = answered(basis, versions)
+            pace = adapted(state.pace, answer)
         circuit = Circuit.build(
             gathered.times(),
             gathered.curvatures(),
@@ -103,7 +103,7 @@ class FedEcado(Plain):
                 "inductance": circuit.L,
                 "capacitance": circuit.C,
                 "stretch": circuit.T / circuit.window,
-                "agreement": 0.0 if agreed is None else agreed,
+                "agreement": 0.0 if answer is None else answer.agreement,
                 "reach": float(circuit.rho.max()),
                 "steps": steps.accepted,
                 "rejected_steps": steps.rejected,

@@ -100,7 +100,8 @@ class Circuit:
         window = window * (now / window) ** FOLLOW if window and options.horizon == "adaptive" else now
         # Who answers late answers a centre that has moved on: the later, the more slowly it may move.
         light = 1.0 + options.inertia * (enrolled - a)
-        C = 1.0 + (light - 1.0) * (1.0 + staleness if options.late == "heavier" else 1.0)
+        late = 1.0 + (staleness if options.late == "heavier" else 0.0)
+        C = 1.0 + (light - 1.0) * late
         clients = _Clients(T_i, curvature, moves.lengths or [1.0] * a)
         # A round adds a / (C + a) of T to the centre's motion: so that is a window, whatever C is.
         stretch = pace * (1.0 + light / a) if options.horizon == "adaptive" else 1.0
@@ -123,8 +124,9 @@ class Circuit:
         L = options.inductance or options.kappa * (reluctance * reluctance) / (4 * a)
         if not (math.isfinite(max(G)) and 0 < L < math.inf):
             raise _out_of_range(T_i, h)
-        # The more clients take part the younger flows are, and looking further back only slows them down.
-        memory = min(options.memory * (1.0 - a / enrolled), visits)
+        # The more clients take part the younger flows are, and looking further back only slows them down; the
+        # later they answer the less a single window says of where the centre is now.
+        memory = min(options.memory * late * (1.0 - a / enrolled), visits)
         return cls(T, window, pace, np.array(T_i), np.array(G), L, C, np.array(rho), 1.0 / (1.0 + memory))
 
 

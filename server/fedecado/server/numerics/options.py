@@ -40,7 +40,7 @@ class Options:
     inertia: float = 0.2
     """lam: the share of an absent client's capacitance that loads the centre (0 to 1)."""
     late: Late = "heavier"
-    """Whether that share grows with how late a round's updates are."""
+    """Whether that share, and the memory, grow with how late a round's updates are."""
     memory: float = 1.0
     """How many earlier windows of its client a flow looks back on where few take part: times 1 - a / n."""
     kappa: float = 1.0
