@@ -114,6 +114,7 @@ class Connection:
                     if data is grpc.aio.EOF:
                         return
                     self._perform(session.received(parse_coordinator_message(data)))
+                    del data  # so that the next message is written where this one is in cache
                     if session.welcomed and self._welcomed_at is None:
                         self._welcomed_at = clock()
         except TimeoutError as error:

@@ -60,8 +60,7 @@ class Incoming:
     def _expect(self, nbytes: int) -> Receiver:
         dtype = self._layout.dtype
         room = spares.room(spares.received, nbytes, dtype, self._layout.nbytes)
-        # The squared length proves the numbers finite in less time than looking at each.
-        return Receiver(nbytes, dtype, max_bytes=nbytes, out=room, squared=True)
+        return Receiver(nbytes, dtype, max_bytes=nbytes, out=room)
 
 
 def _check_lengths(header: Assign | Evaluate, layout: Layout) -> int:

@@ -32,6 +32,12 @@ from fedecado.v1.transfer_pb2 import Trailer
 CHUNK_BYTES: Final = 1 << 20
 KEPT_MESSAGES: Final = 8
 """Encoded messages that wait for peers which are a little behind."""
+COPIED_BYTES: Final = 1 << 18
+"""Bytes that are copied at once to where they stay.
+
+So few the C library has the processor move past its caches, which what comes in next has for itself then;
+what is longer than a core's own cache, as a chunk may be, goes through all of them.
+"""
 
 Envelope = TypeVar("Envelope", WorkerMessage, CoordinatorMessage, GetModelResponse)
 Bytes = npt.NDArray[np.uint8]
@@ -129,8 +135,7 @@ class Receiver:
 
     `expected_bytes` is what the header announced. More than `max_bytes`, which the caller knows from
     its layout, is refused before anything is allocated. `out` takes the place of a new vector, for
-    instance a mapped file. With `squared` the squared length is taken on the way. After an error the
-    transfer is lost, and the receiver with it.
+    instance a mapped file. After an error the transfer is lost, and the receiver with it.
     """
 
     def __init__(
@@ -140,7 +145,6 @@ class Receiver:
         *,
         max_bytes: int,
         out: Vector | None = None,
-        squared: bool = False,
     ) -> None:
         kind = np.dtype(dtype)
         if expected_bytes > max_bytes:
@@ -157,7 +161,7 @@ class Receiver:
         self._wire: Vector = self._vector if _LITTLE else self._vector.view(kind.newbyteorder("<"))
         self._checksum = Checksum()
         self._received = 0
-        self._square = 0.0 if squared else math.nan
+        self._square = 0.0
         self._finished = False
 
     @property
@@ -167,16 +171,16 @@ class Receiver:
 
     @property
     def square(self) -> float:
-        """Squared length of what has arrived, NaN if it is not taken; infinite if it is beyond the dtype."""
+        """Squared length of what has arrived; infinite if it is beyond the dtype."""
         return self._square
 
     def add(self, chunk: BulkChunk) -> None:
         """Write a chunk to its place; raise unless it is the next one, fits and is finite."""
-        start, stop = self._received, self._received + len(chunk.data)
         self._check_order(chunk)
-        self._bytes[start:stop] = chunk.data
-        self._checksum.update(chunk.data)
-        self._square += self._check_finite(start, stop)
+        data, start, stop = chunk.data, self._received, self._received + len(chunk.data)
+        _copy(data, self._bytes[start:stop])
+        self._checksum.update(data)
+        self._square += finite_square(self._completed(data, start), start // self._wire.itemsize)
         self._received = stop
 
     def finish(self, trailer: Trailer) -> Vector:
@@ -213,14 +217,20 @@ class Receiver:
                 f"{self._bytes.size} bytes"
             )
 
-    def _check_finite(self, start: int, stop: int) -> float:
-        """Look at the numbers that bytes start to stop complete, while they are in cache; their square."""
-        first, last = start // self._wire.itemsize, stop // self._wire.itemsize
-        numbers = self._wire[first:last]
-        if not math.isnan(self._square):
-            return finite_square(numbers, first)
-        _require_finite(numbers, first)
-        return math.inf
+    def _completed(self, data: memoryview, start: int) -> Vector:
+        """The numbers that these bytes, which are in their place from `start` on, complete.
+
+        It is those in cache, as they came, unless one of them is divided.
+        """
+        numbers, size = self._wire, self._wire.itemsize
+        if start % size or len(data) % size:
+            return numbers[start // size : (start + len(data)) // size]
+        return np.frombuffer(data, numbers.dtype)
+
+
+def _copy(data: memoryview, place: Bytes) -> None:
+    for at in range(0, len(data), COPIED_BYTES):
+        place[at : at + COPIED_BYTES] = data[at : at + COPIED_BYTES]
 
 
 def finite_square(numbers: Vector, first: int = 0) -> float:
@@ -229,7 +239,7 @@ def finite_square(numbers: Vector, first: int = 0) -> float:
     The first of them is number `first` of its vector.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        square = float(np.dot(numbers, numbers))
+        square = float(np.vdot(numbers, numbers))  # dot would copy numbers that begin at an odd address
     if math.isfinite(square):  # which proves every number finite
         return square
     _require_finite(numbers, first)

@@ -19,7 +19,7 @@ from fedecado.v1.transfer_pb2 import Enclosed
 
 def received(enclosed: Enclosed, nbytes: int, dtype: DType) -> tuple[Vector, float]:
     """As the transfer that it stands for."""
-    receiver = Receiver(nbytes, dtype, max_bytes=nbytes, squared=True)
+    receiver = Receiver(nbytes, dtype, max_bytes=nbytes)
     chunk, trailer = as_transfer(enclosed)
     receiver.add(chunk)
     return receiver.finish(trailer), receiver.square

@@ -13,6 +13,7 @@ from fedecado.common.errors import ChecksumError, LayoutError, NonFiniteError, P
 from fedecado.common.layout import DType, Vector
 from fedecado.common.wire import (
     CHUNK_BYTES,
+    COPIED_BYTES,
     BulkChunk,
     Frames,
     Receiver,
@@ -164,6 +165,18 @@ def test_chunks_may_be_cut_anywhere(size: int, places: set[int]) -> None:
         receiver.add(chunk)
     assert receiver.received == vector.nbytes
     assert np.array_equal(receiver.finish(trailer_of(vector)), vector)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shift", range(8))
+def test_numbers_may_begin_at_any_address(dtype: DType, shift: int) -> None:
+    """What stands before them in a message is of any length; their squared length is the same to the bit."""
+    vector = make_vector(COPIED_BYTES + 7, dtype)
+    message = memoryview(bytes(shift) + vector.tobytes())
+    receiver = receiver_for(vector)
+    receiver.add(BulkChunk(0, message[shift:]))
+    assert receiver.finish(trailer_of(vector)).tobytes() == vector.tobytes()
+    assert receiver.square == np.dot(vector, vector)
 
 
 @given(st.integers(1, 30), st.data())

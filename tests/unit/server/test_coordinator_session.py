@@ -9,7 +9,7 @@ import pytest
 
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.timeouts import Timeouts
-from fedecado.common.wire import encode, parse_worker_message
+from fedecado.common.wire import BulkChunk, encode, parse_worker_message
 from fedecado.server.coordinator.inbox import Arrival, Inbox, Received
 from fedecado.server.coordinator.quotas import Limits, Meter
 from fedecado.server.coordinator.session import Session
@@ -65,4 +65,20 @@ async def test_a_vector_is_let_go_when_it_was_taken() -> None:
     reading = asyncio.create_task(read())
     await stream.waits.wait()
     assert [found() for found in seen] == [None]
+    reading.cancel()
+
+
+async def test_a_message_is_let_go_before_the_next_one_is_waited_for() -> None:
+    """So that its memory, which is in cache, takes the next one."""
+    header = pb.Update(layout_digest=LAYOUT.digest, state_bytes=LAYOUT.nbytes)
+    chunk = next(encode(np.ones(1000, np.float32)))
+    message = parse_worker_message(chunk)
+    assert isinstance(message, BulkChunk)
+    data = weakref.ref(message.data)
+    stream = Stream([pb.WorkerMessage(update=header), message])
+    del message
+    arrivals = session_on(stream).arrivals()
+    reading = asyncio.ensure_future(anext(arrivals))
+    await stream.waits.wait()
+    assert data() is None
     reading.cancel()

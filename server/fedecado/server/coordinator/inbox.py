@@ -182,7 +182,7 @@ class Inbox:
                     out = self._landing.vector
             if compact is None:
                 size = layout.nbytes
-                self._receiver = Receiver(size, layout.dtype, max_bytes=size, out=out, squared=True)
+                self._receiver = Receiver(size, layout.dtype, max_bytes=size, out=out)
             elif (start := self._start(header)) is not None:
                 self._receiver = PackedReceiver(compact, layout, start, out)
         except QuotaError:

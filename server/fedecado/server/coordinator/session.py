@@ -112,6 +112,7 @@ class Session:
                     if pause > 0:
                         await asyncio.sleep(pause)
                         whole += pause
+                    message = None  # so that the next one, of whomever, is written where this one is in cache
                     # Between transfers a worker is silent for as long as it trains; keepalive finds it dead.
                     if inbox.receiving:
                         after = clock() + stall
