@@ -9,7 +9,7 @@ blocks of this size costs more than it saves, and a hundredfold when other proce
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, TypeVar
@@ -67,9 +67,9 @@ def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
     return [results[at] for at in range(0, size, STRIPE)]
 
 
-def summed(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def summed(parts: Sequence[npt.ArrayLike]) -> npt.NDArray[Any]:
     """What the stripes of a pass come to; short vectors have one, which needs no sum."""
-    return parts[0] if len(parts) == 1 else np.asarray(np.sum(parts, axis=0))
+    return np.asarray(parts[0] if len(parts) == 1 else np.sum(parts, axis=0))
 
 
 def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:
