@@ -134,7 +134,10 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.Monk
 def test_advancing_vectors_moves_their_sum_by_what_was_really_written(
     size: int, writeable: bool, alone: bool
 ) -> None:
-    """In their own memory, unless somebody else still looks at it; the old sum is not read if no other is in it."""
+    """In their own memory, unless somebody else still looks at it.
+
+    The old sum counts only if there are others in it.
+    """
     basis, rows = filled(3, size, np.float32)
     draw = np.random.default_rng(2)
     before = draw.standard_normal((3, size)).astype(np.float32)

@@ -291,8 +291,8 @@ def _add_exactly(before: Vector | None, by: Vector, after: Vector, room: Floats)
     _add(before, by, after)
     new[:] = after
     if before is not None:
-        new -= old
-    return new
+        np.subtract(new, old, out=new)
+    return np.asarray(new)
 
 
 def _widths(size: int, results: int, multiplications: int) -> tuple[int, int]:

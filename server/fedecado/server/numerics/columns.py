@@ -67,9 +67,9 @@ def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
     return [results[at] for at in range(0, size, STRIPE)]
 
 
-def summed(parts: Sequence[npt.ArrayLike]) -> npt.NDArray[Any]:
+def summed(parts: Sequence[npt.NDArray[Any] | list[float]]) -> npt.NDArray[Any]:
     """What the stripes of a pass come to; short vectors have one, which needs no sum."""
-    return np.asarray(parts[0] if len(parts) == 1 else np.sum(parts, axis=0))
+    return np.asarray(parts[0]) if len(parts) == 1 else np.asarray(np.sum(np.asarray(parts), axis=0))
 
 
 def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:
