@@ -33,7 +33,8 @@ class Changes:
     def on(self, rows: Vector, narrow: int, room: Vector) -> Iterable[Vector]:
         """The clients' combinations in turn; each may be gone when the next is asked for."""
         width = rows.shape[1]
-        products, even = room[: len(self._factors), :width], width - width % narrow
+        products = room[: len(self._factors), :width]
+        even = width - width % narrow if width > narrow else 0
         if even:
             pieces = _cut(products[:, :even], narrow)
             np.matmul(self._factors, _cut(rows[:, :even], narrow), out=pieces)
