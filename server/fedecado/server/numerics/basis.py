@@ -21,7 +21,15 @@ from fedecado.common.layout import Vector
 from fedecado.server.numerics import sample
 from fedecado.server.numerics.changes import Changes
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import STRIPE, apart, blocks, fast_width, over_columns, summed
+from fedecado.server.numerics.columns import (
+    LONG_BLOCK,
+    apart,
+    blocks,
+    fast_width,
+    over_columns,
+    squared,
+    summed,
+)
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.rows import Row, Rows
 from fedecado.server.numerics.spread import Coefficients, Spread
@@ -189,7 +197,7 @@ class Basis:
                     else:
                         so_far = np.add(so_far, _add_exactly(before, by, after, exact), out=sums)
                     if squares is not None:
-                        lengths[i] += float(np.dot(after, after))
+                        lengths[i] += squared(after)
             return lengths
 
         parts = over_columns(self.size, work)
@@ -298,8 +306,7 @@ def _add_exactly(before: Vector | None, by: Vector, after: Vector, room: Floats)
 def _widths(size: int, results: int, multiplications: int) -> tuple[int, int]:
     """Columns of a block that is written on to all results, and of the products it is made of.
 
-    The first is as wide as the outer cache allows: every call gives the interpreter to the other threads and
-    has to get it back, which on blocks that the inner cache would hold takes as long as the work.
+    The first is as wide as the outer cache allows, see `LONG_BLOCK`.
     """
-    widest = min(size, STRIPE // 2, max(4096, 5 * STRIPE // results))
+    widest = min(size, LONG_BLOCK, max(4096, 10 * LONG_BLOCK // results))
     return widest, min(fast_width(multiplications), widest) or widest
