@@ -5,6 +5,7 @@ at once and where it lies: for a short vector the steps of a `Receiver` cost sev
 """
 
 import struct
+from functools import cache
 from itertools import chain
 from typing import Final
 
@@ -92,5 +93,9 @@ def with_fields(number: int, header: Message, *fields: Parts) -> bytes:
 
 def _prefixed(number: int, *parts: bytes | memoryview) -> Parts:
     """What is in a field, with its number and its length before it."""
-    length = sum(map(len, parts))
-    return to_varint(number << 3 | _LENGTH_DELIMITED) + to_varint(length), *parts
+    return _tag(number) + to_varint(sum(map(len, parts))), *parts
+
+
+@cache
+def _tag(number: int) -> bytes:
+    return to_varint(number << 3 | _LENGTH_DELIMITED)

@@ -130,21 +130,28 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("size", [500, STRIPE + 500, LONG_ROW + 500])
 @pytest.mark.parametrize("writeable", [True, False])
-def test_advancing_vectors_moves_their_sum_by_what_was_really_written(size: int, writeable: bool) -> None:
-    """In their own memory, unless somebody else still looks at it."""
+@pytest.mark.parametrize("alone", [True, False])
+def test_advancing_vectors_moves_their_sum_by_what_was_really_written(
+    size: int, writeable: bool, alone: bool
+) -> None:
+    """In their own memory, unless somebody else still looks at it.
+
+    The old sum counts only if there are others in it.
+    """
     basis, rows = filled(3, size, np.float32)
     draw = np.random.default_rng(2)
     before = draw.standard_normal((3, size)).astype(np.float32)
     before[2] = 0  # this client is new
-    F = np.asarray(before.sum(0, dtype=np.float64))
+    others = 0.0 if alone else draw.standard_normal(size)
+    total = np.full(size, np.nan) if alone else before.sum(0, dtype=np.float64) + others
     weights = draw.standard_normal((3, basis.slots))
     squares = np.full(3, np.nan)
-    given, total = before[:2].copy(), F.copy()
+    given = before[:2].copy()
     given.flags.writeable = total.flags.writeable = writeable
-    after, F = basis.advance(plain(weights), [*given, None], total, squares)
+    after, F = basis.advance(plain(weights), [*given, None], total, squares, alone=alone)
     np.testing.assert_allclose(squares, np.sum(np.square(after, dtype=np.float64), axis=1), rtol=1e-5)
     np.testing.assert_allclose(after, before + weights @ rows, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(F, np.sum(after, axis=0, dtype=np.float64), rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(F, np.sum(after, axis=0, dtype=np.float64) + others, rtol=1e-13, atol=1e-13)
     assert [np.shares_memory(*pair) for pair in zip(given, after, strict=False)] == 2 * [writeable]
     assert np.shares_memory(F, total) == writeable
     if not writeable:

@@ -8,7 +8,7 @@ has succeeded: it gives the next one, which takes the memory of long vectors ove
 What is as large as clients x parameters lives in a `ClientVectors` and changes only then, too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -119,6 +119,9 @@ RESPONSE: Final = "response/"
 class ClientVectors(Protocol):
     """One vector per client (flows, control variates, duals); absent ones count as zero."""
 
+    def clients(self) -> Collection[str]:
+        """Names that have a vector; those of what is remembered of responses are among them."""
+
     def get(self, client: str) -> Vector | None:
         """The client's vector, to look at until its next one is made.
 
@@ -141,6 +144,9 @@ class MemoryVectors:
 
     def __init__(self) -> None:
         self._vectors: dict[str, Vector] = {}
+
+    def clients(self) -> Collection[str]:
+        return self._vectors.keys()
 
     def get(self, client: str) -> Vector | None:
         return self._vectors.get(client)

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.base import (
+    RESPONSE,
     Aggregated,
     Assignment,
     ClientVectors,
@@ -118,8 +119,10 @@ class FedEcado(Plain):
         )
 
         def finish() -> FedEcadoState:
-            squares, flows = np.empty(len(gathered)), state.flows
-            after, F = solution.flows([flows.get(client) for client in gathered.clients], state.F, squares)
+            squares, flows, active = np.empty(len(gathered)), state.flows, gathered.clients
+            alone = all(name in active or name.startswith(RESPONSE) for name in flows.clients())
+            before = [flows.get(client) for client in active]
+            after, F = solution.flows(before, state.F, squares, alone=alone)
             for client, flow, square in zip(gathered.clients, after, squares.tolist(), strict=True):
                 flows.put(client, flow)
                 self._lengths.note(flows, client, square)

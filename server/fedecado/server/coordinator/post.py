@@ -10,7 +10,8 @@ from fedecado.common import enclosed
 from fedecado.common.layout import Vector
 from fedecado.common.wire import Frames, encode
 from fedecado.server.coordinator.members import Member
-from fedecado.server.coordinator.session import Parcel, envelope
+from fedecado.server.coordinator.outbox import Parcel
+from fedecado.server.coordinator.session import envelope
 from fedecado.server.federation import Offer
 from fedecado.server.rounds import Engine
 from fedecado.v1 import session_pb2 as pb

@@ -7,7 +7,7 @@ costs a few references, not copies; one that lets them pile up, or stands still,
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Any, Final, final
 
 from google.protobuf.message import Message
@@ -19,6 +19,7 @@ from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import BulkChunk
 from fedecado.server.coordinator.inbox import Arrival, Inbox, Received
 from fedecado.server.coordinator.members import Member
+from fedecado.server.coordinator.outbox import Outbox, Parcel
 from fedecado.server.coordinator.peers import Peer
 from fedecado.server.coordinator.quotas import Meter
 from fedecado.v1 import session_pb2 as pb
@@ -30,8 +31,6 @@ OUTBOX_ITEMS = 64
 
 MESSAGES: Final = (BulkChunk, pb.WorkerMessage)
 
-Parcel = Iterable[Message | bytes]
-
 
 @final
 class Session:
@@ -40,7 +39,7 @@ class Session:
     def __init__(self, context: Any, timeouts: Timeouts, inbox: Inbox, meter: Meter, slowest: float) -> None:
         self._context, self._timeouts, self._inbox = context, timeouts, inbox
         self._meter, self._slowest = meter, slowest
-        self._outbox: asyncio.Queue[Parcel | None] = asyncio.Queue()
+        self._outbox = Outbox()
         self._closing = False
         self.member: Member | None = None
         self.peer: Peer | None = None
@@ -55,26 +54,26 @@ class Session:
         """Queue messages that belong together; dropped when the session is closing."""
         if self._closing:
             return
-        if self._outbox.qsize() >= OUTBOX_ITEMS:
+        if len(self._outbox) >= OUTBOX_ITEMS:
             words = "%s does not read what it is sent; cutting it off"
             log.warning(words, self._name, extra=about(worker=self._name))
             self.close()
             return
-        self._outbox.put_nowait(parcel)
+        self._outbox.put(parcel)
 
     def close(self, content: Message | None = None) -> None:
         """End the session after what is queued, with a last message if given."""
         if self._closing:
             return
         if content is not None:
-            self._outbox.put_nowait((envelope(content),))
+            self._outbox.put((envelope(content),))
         self._closing = True
-        self._outbox.put_nowait(None)
+        self._outbox.put(None)
 
     @property
     def queued(self) -> int:
         """How many parcels wait to be sent."""
-        return self._outbox.qsize()
+        return len(self._outbox)
 
     async def read(self, within: float | None) -> pb.WorkerMessage | BulkChunk | None:
         """The worker's next message, None when it has no more; ProtocolError after `within` seconds."""

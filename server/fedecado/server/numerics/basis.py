@@ -21,7 +21,15 @@ from fedecado.common.layout import Vector
 from fedecado.server.numerics import sample
 from fedecado.server.numerics.changes import Changes
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import LONG_BLOCK, apart, blocks, fast_width, over_columns, summed
+from fedecado.server.numerics.columns import (
+    LONG_BLOCK,
+    apart,
+    blocks,
+    fast_width,
+    over_columns,
+    squared,
+    summed,
+)
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.rows import Row, Rows
 from fedecado.server.numerics.spread import Coefficients, Spread
@@ -158,39 +166,38 @@ class Basis:
         vectors: Sequence[Vector | None],
         total: Floats,
         squares: Floats | None = None,
+        *,
+        alone: bool = False,
     ) -> tuple[list[Vector], Floats]:
         """Each vector (None is zero) plus its combination of the rows, and their new total.
 
         What may be written to, vectors and total, is given up: the result takes its place. What is read-only
         stays as it is. `total` is float64. The new one differs from it by the differences of the rounded
-        results, so that it stays the exact sum of what is stored however many rounds go by. `squares`
-        receives the squared lengths of the results, taken while they are in cache.
+        results, so that it stays the exact sum of what is stored however many rounds go by. Where these
+        vectors are `alone` in it, it is the sum of the results. `squares` receives the squared lengths of the
+        results, taken while they are in cache.
         """
         changes = Changes(spread, self.dtype)
         results = [self._successor(vector, self.dtype) for vector in vectors]
         moved: Floats = np.asarray(self._successor(total, np.float64), np.float64)
         widest, narrow = _widths(self.size, len(results), math.prod(changes.shape))
 
-        def work(stripe: slice) -> Floats:
-            (new, old), lengths = apart(2, widest, np.float64), np.zeros(len(results))
+        def work(stripe: slice) -> list[float]:
+            exact, lengths = apart(0 if alone else 2, widest, np.float64), [0.0] * len(results)
             formed, room = self._rows.room(widest), apart(changes.room, widest, self.dtype)
             for columns in blocks(stripe, widest):
-                width, rows = columns.stop - columns.start, self._rows.block(columns, formed)
-                sums, so_far = moved[columns], total[columns]
+                rows, sums = self._rows.block(columns, formed), moved[columns]
+                so_far: Floats | float = 0.0 if alone else total[columns]
                 for i, by in enumerate(changes.on(rows, narrow, room)):
-                    vector, after, exact = vectors[i], results[i][columns], new[:width]
-                    if vector is None:
-                        after[:] = exact[:] = by
+                    vector, after = vectors[i], results[i][columns]
+                    before = None if vector is None else vector[columns]
+                    if alone:
+                        _add(before, by, after)
+                        so_far = np.add(so_far, after, out=sums)
                     else:
-                        # Casts and a difference of their own take half as long as a subtraction that casts.
-                        # The first one brings the vector into the cache.
-                        before = vector[columns]
-                        old[:width] = before
-                        exact[:] = np.add(before, by, out=after)
-                        exact -= old[:width]
+                        so_far = np.add(so_far, _add_exactly(before, by, after, exact), out=sums)
                     if squares is not None:
-                        lengths[i] += np.dot(after, after)
-                    so_far = np.add(so_far, exact, out=sums)
+                        lengths[i] += squared(after)
             return lengths
 
         parts = over_columns(self.size, work)
@@ -277,11 +284,29 @@ class Basis:
             gram.grow(samples, sample.scale(self.size), self._rows.capacity)
 
 
+def _add(before: Vector | None, by: Vector, after: Vector) -> None:
+    if before is None:
+        after[:] = by
+    else:
+        np.add(before, by, out=after)
+
+
+def _add_exactly(before: Vector | None, by: Vector, after: Vector, room: Floats) -> Floats:
+    """Add, and say what the result differs by: casts of their own take half as long as a ufunc's."""
+    new, old = room[:, : len(by)]
+    if before is not None:
+        old[:] = before  # which also brings it into the cache
+    _add(before, by, after)
+    new[:] = after
+    if before is not None:
+        np.subtract(new, old, out=new)
+    return np.asarray(new)
+
+
 def _widths(size: int, results: int, multiplications: int) -> tuple[int, int]:
     """Columns of a block that is written on to all results, and of the products it is made of.
 
-    The first is as wide as stays in cache: calls on few columns cost more than their work, and memory is read
-    faster in long runs.
+    The first is as wide as the outer cache allows, see `LONG_BLOCK`.
     """
     widest = min(size, LONG_BLOCK, max(4096, 10 * LONG_BLOCK // results))
     return widest, min(fast_width(multiplications), widest) or widest

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedecado.common.layout import Vector
-from fedecado.server.numerics.columns import blocks
 from fedecado.server.numerics.spread import Coefficients, Own, Spread
 
 
@@ -35,11 +34,20 @@ class Changes:
         """The clients' combinations in turn; each may be gone when the next is asked for."""
         width = rows.shape[1]
         products = room[: len(self._factors), :width]
-        for part in blocks(slice(0, width), narrow):
-            np.matmul(self._factors, rows[:, part], out=products[:, part])
+        even = width - width % narrow if width > narrow else 0
+        if even:
+            pieces = _cut(products[:, :even], narrow)
+            np.matmul(self._factors, _cut(rows[:, :even], narrow), out=pieces)
+        if even < width:
+            np.matmul(self._factors, rows[:, even:], out=products[:, even:])
         if self._own is None:
             return products
         return _apart(*self._own, rows, products, room[len(products) :, :width])
+
+
+def _cut(rows: Vector, narrow: int) -> Vector:
+    """All columns, so many at a time, for one call of numpy."""
+    return rows.reshape(len(rows), -1, narrow).swapaxes(0, 1)
 
 
 def _apart(own: Own, terms: Vector, rows: Vector, products: Vector, room: Vector) -> Iterator[Vector]:

@@ -9,7 +9,7 @@ blocks of this size costs more than it saves, and a hundredfold when other proce
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, TypeVar
@@ -22,8 +22,12 @@ R = TypeVar("R")
 
 BLOCK = 32_768
 """Columns handled at a time: long enough to hide the cost of a call, short enough to stay in cache."""
-LONG_BLOCK = 2 * BLOCK
-"""The same where a pass reads and writes vectors one by one: memory is faster in longer runs."""
+LONG_BLOCK = 4 * BLOCK
+"""The same where a pass makes several calls on a block.
+
+Each gives the interpreter up and has to get it back from another thread. On blocks that the inner cache
+holds, two threads take as long as one.
+"""
 STRIPE = 8 * BLOCK
 """Columns of one unit of work; short enough that threads finish together."""
 LINES = 272
@@ -67,9 +71,20 @@ def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
     return [results[at] for at in range(0, size, STRIPE)]
 
 
-def summed(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def summed(parts: Sequence[npt.NDArray[Any] | list[float]]) -> npt.NDArray[Any]:
     """What the stripes of a pass come to; short vectors have one, which needs no sum."""
-    return parts[0] if len(parts) == 1 else np.asarray(np.sum(parts, axis=0))
+    return np.asarray(parts[0]) if len(parts) == 1 else np.asarray(np.sum(np.asarray(parts), axis=0))
+
+
+def squared(vector: npt.NDArray[Any]) -> float:
+    """Squared length, added up in float64 by blocks; of a stripe in one call."""
+    even = len(vector) - len(vector) % BLOCK
+    rest = vector[even:]
+    square = float(np.dot(rest, rest))
+    if even:
+        parts = vector[:even].reshape(-1, 1, BLOCK)
+        square += float(np.matmul(parts, parts.swapaxes(1, 2)).sum(dtype=np.float64))
+    return square
 
 
 def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:

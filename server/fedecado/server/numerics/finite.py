@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fedecado.common.errors import NonFiniteError
 from fedecado.common.layout import Vector
-from fedecado.server.numerics.columns import blocks, over_columns
+from fedecado.server.numerics.columns import over_columns, squared
 
 
 def require_usable(vector: Vector) -> None:
@@ -31,11 +31,7 @@ def largest_square(dtype: npt.DTypeLike) -> float:
 
 def squared_length(vector: Vector) -> float:
     """Squared length; float32 values are summed by blocks in float64."""
-
-    def work(stripe: slice) -> float:
-        return sum(float(np.dot(vector[columns], vector[columns])) for columns in blocks(stripe))
-
-    return sum(over_columns(len(vector), work))
+    return sum(over_columns(len(vector), lambda stripe: squared(vector[stripe])))
 
 
 def require_finite(vector: Vector, square: float, kind: str) -> None:

@@ -34,6 +34,10 @@ class Gram:
     def grow(self, rows: Vector, scale: float, room: int) -> None:
         """Take the products of new rows with all up to them; `room` is for how many rows there will be."""
         first, end = self.rows, len(rows)
+        if not first and end <= FEW and 0 < rows.shape[1] <= BLOCK:  # a short round's, none of them sampled
+            (self._products,) = over_columns(rows.shape[1], lambda _: _all_products(rows))
+            self.rows = end
+            return
         width = fast_width((end - first) * end) or BLOCK
 
         def work(stripe: slice) -> Floats:
@@ -57,6 +61,13 @@ class Gram:
         self._products[first:end, :first] = products[:, :first]
         self._products[:first, first:end] = products[:, :first].T
         self.rows = end
+
+
+def _all_products(rows: Vector) -> Floats:
+    products = np.empty((len(rows),) * 2)
+    for i, row in enumerate(rows):
+        products[i, : i + 1] = products[: i + 1, i] = rows[: i + 1] @ row
+    return products
 
 
 def _add_products(products: Floats, block: Vector, first: int) -> None:

@@ -53,13 +53,18 @@ class Solution:
         return self.basis.combine(self.x_c, onto=x_c)
 
     def flows(
-        self, before: Sequence[Vector | None], F: Floats, squares: Floats | None = None
+        self,
+        before: Sequence[Vector | None],
+        F: Floats,
+        squares: Floats | None = None,
+        *,
+        alone: bool = False,
     ) -> tuple[list[Vector], Floats]:
-        """The new flow of each active client, and F after that.
+        """The new flow of each active client, and F after that; `alone` if no other client has a flow.
 
         `squares` receives their squared lengths.
         """
-        return self.basis.advance(self.J.times(self.renewal), before, F, squares)
+        return self.basis.advance(self.J.times(self.renewal), before, F, squares, alone=alone)
 
     @property
     def change(self) -> float:

@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import sample
-from fedecado.server.numerics.columns import BLOCK, LONG_BLOCK, apart, blocks, over_columns, summed
+from fedecado.server.numerics.columns import LONG_BLOCK, apart, blocks, over_columns, squared, summed
 from fedecado.server.numerics.finite import require_finite
 from fedecado.server.numerics.workspace import Workspace
 
 FORMED_BYTES: Final = 64 << 20
 """From this length on rows are formed when they are needed."""
+FORMED_ROWS: Final = 16
+"""So many are formed in long blocks, which the outer cache holds."""
 
 
 class Row(NamedTuple):
@@ -69,8 +71,10 @@ class Rows:
 
     @property
     def width(self) -> int:
-        """Columns of a block that are best worked on at once."""
-        return BLOCK if self._made_of is None else LONG_BLOCK
+        """Columns of a block that are best worked on at once; fewer of many rows that have to be formed."""
+        if self._made_of is None or self._count <= FORMED_ROWS:
+            return LONG_BLOCK
+        return max(4096, FORMED_ROWS * LONG_BLOCK // self._count)
 
     @property
     def samples(self) -> Vector | None:
@@ -146,12 +150,11 @@ class Rows:
         samples = self._store[:, self._written :]
 
         def work(stripe: slice) -> list[float]:
-            squares, room = [0.0] * len(rows), np.empty(0 if written else LONG_BLOCK, self.dtype)
-            for columns in blocks(stripe, LONG_BLOCK):
-                for i, row in enumerate(rows):
-                    place = self._store[first + i, columns] if written else room[: _width(columns)]
-                    formed = row.form(columns, place)
-                    squares[i] += float(np.dot(formed, formed))
+            squares, room = [], np.empty(0 if written else _width(stripe), self.dtype)
+            for i, row in enumerate(rows):
+                # The whole stripe: for two calls on a block the outer cache is near enough.
+                formed = row.form(stripe, self._store[first + i, stripe] if written else room)
+                squares.append(squared(formed))
             for i, row in enumerate(rows) if samples.size else ():
                 # What is written down is in cache, and one vector.
                 source = Row(row.kind, self._store[first + i, : self.size]) if written else row
@@ -164,11 +167,7 @@ class Rows:
     def _formed(self, row: Row) -> Vector:
         whole = self._workspace.vector(self.size, self.dtype)
 
-        def work(stripe: slice) -> None:
-            for columns in blocks(stripe, LONG_BLOCK):
-                row.form(columns, whole[columns])
-
-        over_columns(self.size, work)
+        over_columns(self.size, lambda stripe: row.form(stripe, whole[stripe]))
         return whole
 
     def _own(self, slot: int) -> Vector:
