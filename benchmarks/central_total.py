@@ -25,6 +25,7 @@ def run(quick: bool) -> None:
             Contender(f"fedecado, {2**level} step{'s' * (level > 0)}", r.everything)
             for level, r in rounds.items()
         ),
+        Contender("nobody else has a flow, 1 step", Round(A, d, _forced(0), alone=True).everything),
         *_parts(Round(A, d)),
         Contender("on full vectors, 1 step", lambda: full.run(1)),
         Contender("on full vectors, 8 steps", lambda: full.run(8)),

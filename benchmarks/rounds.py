@@ -10,15 +10,24 @@ from fedecado.server.algorithms.fedecado import FedEcado, FedEcadoState
 
 
 class Round:
-    """The same updates again and again, on a state that moves on as in a run."""
+    """The same updates again and again, on a state that moves on as in a run.
 
-    def __init__(self, a: int, d: int, options: Options | None = None, level: int = 0) -> None:
+    Some absent client has a flow, as in most runs; without one the sum of the flows is easier to keep.
+    """
+
+    def __init__(
+        self, a: int, d: int, options: Options | None = None, level: int = 0, *, alone: bool = False
+    ) -> None:
         draw = np.random.default_rng(0)
         self.a, self._level = a, level
         self.algorithm = FedEcado(options)
         self.state: FedEcadoState = self.algorithm.init(
             draw.standard_normal(d, dtype=np.float32), MemoryVectors()
         )
+        if not alone:
+            flow = draw.standard_normal(d, dtype=np.float32)
+            self.state.flows.put("absent", flow)
+            self.state = replace(self.state, F=flow.astype(np.float64))
         self.ends: Vector = draw.standard_normal((a, d), dtype=np.float32)
         self.ends *= np.float32(0.01)
         self.ends += self.state.central

@@ -93,7 +93,8 @@ class FedEcado(Plain):
             moves=Moves(np.sqrt(basis.squares()).tolist(), len(state.central)),
         )
         solution = self._solver.solve(basis, versions, circuit, state.level)
-        solution.require_room(gathered.flow_squares())
+        flow_squares = gathered.flow_squares()
+        solution.require_room(flow_squares)
         central = solution.central(state.central)
         steps, (hits_after, misses_after) = solution.steps, self._solver.reuse
         report = Report(
@@ -122,7 +123,8 @@ class FedEcado(Plain):
             squares, flows, active = np.empty(len(gathered)), state.flows, gathered.clients
             alone = all(name in active or name.startswith(RESPONSE) for name in flows.clients())
             before = [flows.get(client) for client in active]
-            after, F = solution.flows(before, state.F, squares, alone=alone)
+            renewal = circuit.renewal(solution.J_squares, flow_squares)
+            after, F = solution.flows(before, state.F, squares, renewal=renewal, alone=alone)
             for client, flow, square in zip(gathered.clients, after, squares.tolist(), strict=True):
                 flows.put(client, flow)
                 self._lengths.note(flows, client, square)

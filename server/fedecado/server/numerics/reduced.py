@@ -45,8 +45,6 @@ class Solution:
     C: float
     norms: Floats
     """RMS of every J_i, of what the centre moves by and of dx_c/dt, at the window's end."""
-    renewal: float
-    """How much of the J_i the flows change by."""
 
     def central(self, x_c: Vector) -> Vector:
         """The new central state."""
@@ -58,13 +56,19 @@ class Solution:
         F: Floats,
         squares: Floats | None = None,
         *,
+        renewal: float | Floats = 1.0,
         alone: bool = False,
     ) -> tuple[list[Vector], Floats]:
         """The new flow of each active client, and F after that; `alone` if no other client has a flow.
 
-        `squares` receives their squared lengths.
+        `renewal` is how much of the J_i they change by. `squares` receives their squared lengths.
         """
-        return self.basis.advance(self.J.times(self.renewal), before, F, squares, alone=alone)
+        return self.basis.advance(self.J.times(renewal), before, F, squares, alone=alone)
+
+    @property
+    def J_squares(self) -> Floats:  # noqa: N802 - as in the formulas
+        """Squared length of every J_i."""
+        return np.asarray(self.norms[:-2] ** 2 * self.basis.size)
 
     @property
     def change(self) -> float:
@@ -131,7 +135,7 @@ def _solution(
     after = total.copy()
     after[basis.total_slot] += 1.0
     norms = basis.norms(J, x_c, after / c.C)
-    return Solution(basis, x_c, J, steps, after, c.C, norms, c.renewal)
+    return Solution(basis, x_c, J, steps, after, c.C, norms)
 
 
 def _own(basis: Basis, versions: list[int | None]) -> Own:

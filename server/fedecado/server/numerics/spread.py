@@ -60,8 +60,8 @@ class Spread:
         terms = np.vstack([np.zeros((2, a)), self.dense().T, np.zeros((1, a))])
         return type(self)(self.own, terms, np.vstack([np.eye(slots), self.shared[-1]]))
 
-    def times(self, factor: float) -> Self:
-        """The same rows, shortened."""
+    def times(self, factor: float | Floats) -> Self:
+        """The same rows, shortened, all alike or each by its own factor."""
         return type(self)(self.own, factor * self.terms, self.shared)
 
     def total(self) -> Floats:
@@ -109,9 +109,9 @@ class Written:
 
     rows: Floats
 
-    def times(self, factor: float) -> Self:
-        """The same rows, shortened."""
-        return type(self)(factor * self.rows)
+    def times(self, factor: float | Floats) -> Self:
+        """The same rows, shortened, all alike or each by its own factor."""
+        return type(self)((factor if isinstance(factor, float) else factor[:, None]) * self.rows)
 
     def dense(self, *more: Floats) -> Floats:
         """The rows, with `more` of them behind."""
