@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -46,9 +47,14 @@ SPINNING = 0.2
 
 
 def race(contenders: Sequence[Contender], repeats: int) -> None:
-    """Run all contenders `repeats` times in turns, after one round that warms caches and memory."""
+    """Run all contenders `repeats` times in turns, after one round that warms caches and memory.
+
+    Each turn is in another order: who always came after the same one would pay for what that leaves behind, a
+    core asleep or memory given back.
+    """
+    draw = random.Random(0)
     for turn in range(repeats + 1):
-        for contender in contenders:
+        for contender in draw.sample(contenders, len(contenders)):
             contender.prepare()
             with BLAS.limit(limits=contender.blas_threads):
                 began = time.perf_counter()
