@@ -1,6 +1,8 @@
 """A worker's end of the protocol, message by message, for tests that need to misbehave."""
 
+import asyncio
 import itertools
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -95,10 +97,15 @@ class ProtocolClient:
             "run_id": self.run_id,
             **changes,
         }
-        await self.send(hello=pb.Hello(**fields))
         if expect is None:
+            await self.send(hello=pb.Hello(**fields))
             return None
-        answer = await self.expect(expect)
+        # Read first, as a worker does: a coordinator that is full refuses before it hears the hello, and what
+        # comes in after a write that failed is lost.
+        answering = asyncio.ensure_future(self.expect(expect))
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await self.send(hello=pb.Hello(**fields))
+        answer = await answering
         if isinstance(answer, pb.Welcome):
             self.run_id = answer.run_id
         return answer
