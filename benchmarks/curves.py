@@ -42,7 +42,10 @@ def draw(found: dict[Key, dict[int, list[float]]], picture: Path) -> None:
             panel.fill_between(x, low, high, color=colour, alpha=0.1, linewidth=0)
         panel.set(title=setting, xlabel="round", ylabel="accuracy")
         panel.grid(alpha=0.3)
-    figure.legend(list(lines.values()), list(lines), loc="outside lower center", ncols=8, fontsize="small")
+    ncols = min(8, 2 * len(settings))  # as many as fit below the panels
+    figure.legend(
+        list(lines.values()), list(lines), loc="outside lower center", ncols=ncols, fontsize="small"
+    )
     figure.savefig(picture, metadata={"Date": None, "Title": "Accuracy against rounds"})
 
 
