@@ -191,6 +191,8 @@ def test_flows_look_further_back_the_later_clients_answer() -> None:
         "1 and 2 more if it changed as a whole, times 7 / 10"
     )
     assert renewed(Options(memory=1.0, late="alike"), late) == pytest.approx(1 / 1.7)
+    tiny = build(Options(memory=1.0), timescale=late).renewal(np.array([1e300]), np.array([1e-300]))
+    assert tiny == pytest.approx(1 / 3.1), "nothing overflows"
     assert renewed(Options(memory=1.0), late._replace(visits=0.5)) == pytest.approx(1 / 1.5)
 
 

@@ -138,8 +138,8 @@ class Circuit:
         """
         if not self.late_memory:
             return 1.0 / (1.0 + self.memory)
-        share = np.divide(changes, flows, out=np.zeros(len(flows)), where=flows > 0)
-        return np.asarray(1.0 / (1.0 + self.memory + self.late_memory * np.minimum(1.0, share)))
+        share = np.divide(np.minimum(changes, flows), flows, out=np.zeros(len(flows)), where=flows > 0)
+        return np.asarray(1.0 / (1.0 + self.memory + self.late_memory * share))
 
 
 class _Clients(NamedTuple):
