@@ -8,6 +8,7 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -32,7 +33,8 @@ class Staff:
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=_run, args=(main, theirs, given), daemon=True)
-            process.start()
+            with _ctrl_c_held():
+                process.start()
             theirs.close()
             self._processes[ours] = process
             self.idle.append(ours)
@@ -82,6 +84,20 @@ def _run(main: Main, pipe: Connection, given: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with _quiet_end():
         main(pipe, given)
+
+
+@contextmanager
+def _ctrl_c_held() -> Iterator[None]:
+    """Ctrl-C waits until the end, and for ever in a process that is started meanwhile.
+
+    Until a helper has come to `_run` it would die of it with a traceback.
+    """
+    resource_tracker.ensure_running()  # process.start would begin it, and let Ctrl-C through after that
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -173,6 +173,12 @@ def test_several_runs_at_a_time_give_the_same_results() -> None:
     assert [row["finals"] for row in alone] == [row["finals"] for row in beside]
 
 
+def _blocked(pid: str, number: signal.Signals) -> bool:
+    """Whether a process does not hear a signal."""
+    (mask,) = re.findall(r"^SigBlk:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 def test_ctrl_c_keeps_what_is_done_and_leaves_no_helper() -> None:
     flags = ["--folder", "out", "--metric", "distance", "--jobs", "2", "--rounds", "1000000"]
     command = [sys.executable, "-m", "fedecado.cli", "compare", "q.toml", *flags]
@@ -182,10 +188,12 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_helper() -> None:
             assert process.poll() is None
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         helpers = [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+        held = [_blocked(pid, signal.SIGINT) for pid in helpers]
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "the same command goes on" in errors
+    assert all(held), "from its first moment on, Ctrl-C is not a helper's to answer"
     assert "Traceback" not in errors
     assert len(helpers) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in helpers)
