@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,27 @@ def test_an_error_in_a_helper_reaches_the_caller(monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(IndexError, match="no"):
         over_columns(3 * STRIPE, work)
+
+
+def test_a_helper_that_never_came_to_it_holds_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else their memory would come back some time later, and the next vector would take fresh pages."""
+    monkeypatch.setattr(columns, "_threads", lambda: 2)
+    go, vector = threading.Event(), np.zeros(1)
+    held = weakref.ref(vector)
+
+    def work(stripe: slice, vector: npt.NDArray[np.float64] = vector) -> None:
+        vector += 1
+
+    with ThreadPoolExecutor(1) as busy:
+        busy.submit(go.wait, 60)
+        monkeypatch.setattr(columns, "_pool", lambda: busy)
+        try:
+            over_columns(3 * STRIPE, work)
+            assert vector == [3]
+            del work, vector
+            assert held() is None
+        finally:
+            go.set()
 
 
 def test_helpers_that_never_come_to_it_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,8 @@ def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
         # One that has had no core until now is not waited for: where others compute, that takes long.
         begun = [helper for helper in helpers if not helper.cancel()]
         wait(begun)
+        # The pool may hold on to `share` for a while; what `work` refers to is free when the caller has it back.
+        del work
     for helper in begun:
         helper.result()
     return [results[at] for at in range(0, size, STRIPE)]
