@@ -179,9 +179,11 @@ def test_memory_of_long_results_is_reused_once_nobody_refers_to_them() -> None:
     size, workspace = LONG // 4, Workspace()
     basis = Basis(size, np.float32, workspace=workspace)
     basis.append(np.ones(size, np.float32), np.zeros(size, np.float32))
+    nothing = np.zeros(size)
+    nothing.flags.writeable = False  # or the new total would take its place
     first, (flow,), total = (
         basis.combine(np.ones(1)),
-        *basis.advance(plain(np.ones((1, 1))), [None], np.zeros(size)),
+        *basis.advance(plain(np.ones((1, 1))), [None], nothing),
     )
     part, addresses = flow[5:], {first.ctypes.data, flow.ctypes.data}
     del first, flow
@@ -190,7 +192,7 @@ def test_memory_of_long_results_is_reused_once_nobody_refers_to_them() -> None:
     assert addresses & {vector.ctypes.data for vector in held} == addresses - {part.ctypes.data - 20}
     where = total.ctypes.data
     del total
-    assert basis.advance(plain(np.ones((1, 1))), [None], np.zeros(size))[1].ctypes.data == where
+    assert basis.advance(plain(np.ones((1, 1))), [None], nothing)[1].ctypes.data == where
 
 
 def test_long_rows_take_no_memory_of_their_own() -> None:
