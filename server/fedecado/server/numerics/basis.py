@@ -33,6 +33,7 @@ from fedecado.server.numerics.columns import (
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.rows import Row, Rows
 from fedecado.server.numerics.spread import Coefficients, Spread
+from fedecado.server.numerics.tally import Tally
 from fedecado.server.numerics.workspace import Workspace
 
 
@@ -172,10 +173,10 @@ class Basis:
         """Each vector (None is zero) plus its combination of the rows, and their new total.
 
         What may be written to, vectors and total, is given up: the result takes its place. What is read-only
-        stays as it is. `total` is float64. The new one differs from it by the differences of the rounded
-        results, so that it stays the exact sum of what is stored however many rounds go by. Where these
-        vectors are `alone` in it, it is the sum of the results. `squares` receives the squared lengths of the
-        results, taken while they are in cache.
+        stays as it is. `total` is float64: what each vector was is taken out of it and what is stored now put
+        in, both as they are, so that it stays the sum of what is stored however many rounds go by, but for
+        the rounding of float64. Where these vectors are `alone` in it, it is the sum of the results. `squares`
+        receives the squared lengths of the results, taken while they are in cache.
         """
         changes = Changes(spread, self.dtype)
         results = [self._successor(vector, self.dtype) for vector in vectors]
@@ -183,21 +184,28 @@ class Basis:
         widest, narrow = _widths(self.size, len(results), math.prod(changes.shape))
 
         def work(stripe: slice) -> list[float]:
-            exact, lengths = apart(0 if alone else 2, widest, np.float64), [0.0] * len(results)
+            lengths, tally = [0.0] * len(results), Tally(widest)
             formed, room = self._rows.room(widest), apart(changes.room, widest, self.dtype)
             for columns in blocks(stripe, widest):
                 rows, sums = self._rows.block(columns, formed), moved[columns]
-                so_far: Floats | float = 0.0 if alone else total[columns]
+                if not alone:
+                    tally.add(total[columns])
                 for i, by in enumerate(changes.on(rows, narrow, room)):
+                    if not tally.room(2):
+                        tally.total(sums)
+                        tally.add(sums)
                     vector, after = vectors[i], results[i][columns]
-                    before = None if vector is None else vector[columns]
-                    if alone:
-                        _add(before, by, after)
-                        so_far = np.add(so_far, after, out=sums)
+                    if vector is None:
+                        after[:] = by
                     else:
-                        so_far = np.add(so_far, _add_exactly(before, by, after, exact), out=sums)
+                        before = vector[columns]
+                        if not alone:
+                            tally.add(before, -1.0)
+                        np.add(before, by, out=after)
+                    tally.add(after)
                     if squares is not None:
-                        lengths[i] += squared(after)
+                        lengths[i] += float(np.dot(after, after))
+                tally.total(sums)
             return lengths
 
         parts = over_columns(self.size, work)
@@ -284,29 +292,11 @@ class Basis:
             gram.grow(samples, sample.scale(self.size), self._rows.capacity)
 
 
-def _add(before: Vector | None, by: Vector, after: Vector) -> None:
-    if before is None:
-        after[:] = by
-    else:
-        np.add(before, by, out=after)
-
-
-def _add_exactly(before: Vector | None, by: Vector, after: Vector, room: Floats) -> Floats:
-    """Add, and say what the result differs by: casts of their own take half as long as a ufunc's."""
-    new, old = room[:, : len(by)]
-    if before is not None:
-        old[:] = before  # which also brings it into the cache
-    _add(before, by, after)
-    new[:] = after
-    if before is not None:
-        np.subtract(new, old, out=new)
-    return np.asarray(new)
-
-
 def _widths(size: int, results: int, multiplications: int) -> tuple[int, int]:
     """Columns of a block that is written on to all results, and of the products it is made of.
 
-    The first is as wide as the outer cache allows, see `LONG_BLOCK`.
+    The first is half of a `LONG_BLOCK`, which leaves room in the outer cache for a `Tally`.
     """
-    widest = min(size, LONG_BLOCK, max(4096, 10 * LONG_BLOCK // results))
+    long = LONG_BLOCK // 2
+    widest = min(size, long, max(4096, 20 * long // results))
     return widest, min(fast_width(multiplications), widest) or widest
