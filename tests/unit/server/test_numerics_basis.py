@@ -148,9 +148,10 @@ def test_advancing_vectors_moves_their_sum_by_what_was_really_written(
     squares = np.full(3, np.nan)
     given = before[:2].copy()
     given.flags.writeable = total.flags.writeable = writeable
-    after, F = basis.advance(plain(weights), [*given, None], total, squares, alone=alone)
+    kept = np.array([0.7, 1.0, 0.7])
+    after, F = basis.advance(plain(weights), [*given, None], total, squares, kept=kept, alone=alone)
     np.testing.assert_allclose(squares, np.sum(np.square(after, dtype=np.float64), axis=1), rtol=1e-5)
-    np.testing.assert_allclose(after, before + weights @ rows, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(after, kept[:, None] * before + weights @ rows, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(F, np.sum(after, axis=0, dtype=np.float64) + others, rtol=1e-13, atol=1e-13)
     assert [np.shares_memory(*pair) for pair in zip(given, after, strict=False)] == 2 * [writeable]
     assert np.shares_memory(F, total) == writeable

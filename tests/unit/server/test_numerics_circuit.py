@@ -170,30 +170,22 @@ def test_inductance_follows_critical_damping_unless_given() -> None:
     assert build(Options(inductance=0.7, kappa=2.0)).L == 0.7
 
 
-def renewed(options: Options, timescale: Timescale, **changes: Any) -> float | list[float]:
-    """How much of their change three flows keep: one that is new, one that grew by half, one that turned."""
-    circuit = build(options, timescale=timescale, **changes)
-    kept = circuit.renewal(np.array([1.0, 0.25, 9.0]), np.array([0.0, 1.0, 1.0]))
-    return kept if isinstance(kept, float) else kept.tolist()
-
-
-@pytest.mark.parametrize(("visits", "renewal"), [(0.0, 1.0), (0.5, 1 / 1.5), (2.0, 1 / 2.4), (99.0, 1 / 2.4)])
-def test_flows_are_renewed_the_less_the_more_windows_they_look_back_on(visits: float, renewal: float) -> None:
+@pytest.mark.parametrize(("visits", "windows"), [(0.0, 0.0), (0.5, 0.5), (2.0, 1.4), (99.0, 1.4)])
+def test_flows_look_back_on_the_windows_there_have_been(visits: float, windows: float) -> None:
     timescale = Timescale(visits=visits)
-    assert renewed(Options(memory=2.0), timescale) == pytest.approx(renewal), "2, times 7 / 10"
-    assert renewed(Options(memory=0.0), timescale) == 1.0
-    assert renewed(Options(memory=2.0), timescale, enrolled=3) == 1.0, "nobody is absent"
+    assert build(Options(memory=2.0), timescale=timescale).memory == pytest.approx((1.4, windows, 0.0)), (
+        "2, times 7 / 10"
+    )
+    assert build(Options(memory=0.0), timescale=timescale).memory == (0.0, 0.0, 0.0)
+    assert build(Options(memory=2.0), timescale=timescale, enrolled=3).memory[0] == 0.0, "nobody is absent"
 
 
 def test_flows_look_further_back_the_later_clients_answer() -> None:
     late = Timescale(visits=99.0, staleness=2.0)
-    assert renewed(Options(memory=1.0), late) == pytest.approx([1 / 1.7, 1 / 2.05, 1 / 3.1]), (
-        "1 and 2 more if it changed as a whole, times 7 / 10"
-    )
-    assert renewed(Options(memory=1.0, late="alike"), late) == pytest.approx(1 / 1.7)
-    tiny = build(Options(memory=1.0), timescale=late).renewal(np.array([1e300]), np.array([1e-300]))
-    assert tiny == pytest.approx(1 / 3.1), "nothing overflows"
-    assert renewed(Options(memory=1.0), late._replace(visits=0.5)) == pytest.approx(1 / 1.5)
+    assert build(Options(memory=1.0), timescale=late).memory == pytest.approx((0.7, 0.7, 1.4))
+    assert build(Options(memory=1.0, late="alike"), timescale=late).memory == pytest.approx((0.7, 0.7, 0.0))
+    early = late._replace(visits=0.5)
+    assert build(Options(memory=1.0), timescale=early).memory == pytest.approx((0.7, 0.5, 0.0))
 
 
 @pytest.mark.parametrize(("inertia", "expected"), [(0.0, 1.0), (0.1, 1.7), (1.0, 8.0)])

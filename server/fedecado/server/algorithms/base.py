@@ -85,7 +85,7 @@ class Assignment:
     kept: Vector | None = None
     """w_i b, as it is kept of a client, to look at until its next update is aggregated."""
     weight: float = 1.0
-    """w_i, if that is not part of it already."""
+    """w_i, if that is not part of it already; over the share of it that the client is given."""
 
     @property
     def drift(self) -> Vector | None:
@@ -229,10 +229,11 @@ class Gather:
         basis: Basis | None = None,
         flows: ClientVectors | None = None,
         lengths: Lengths | None = None,
+        trust: float = 1.0,
         total: Vector | None = None,
     ) -> None:
-        """`total` is F, for a basis that has to have it."""
-        self._total = total
+        """`trust` is the share of its flow that a client is given; `total` is F, if the basis has to have it."""
+        self._total, self.trust = total, trust
         self._central, self._version, self._flows = central, version, flows
         self._lengths = lengths or Lengths()
         self.basis = basis or Basis(len(central), central.dtype, capacity=capacity)

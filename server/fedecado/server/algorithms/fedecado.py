@@ -19,6 +19,7 @@ from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats, Moves, Timescale
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.reduced import Reduced
+from fedecado.server.numerics.renewal import renewal, trust
 from fedecado.server.numerics.robust import Pulls
 from fedecado.server.numerics.stretch import adapted, answered
 from fedecado.server.numerics.workspace import Workspace
@@ -28,7 +29,8 @@ from fedecado.server.numerics.workspace import Workspace
 class FedEcadoState:
     """Central state, all flows and their sum F (float64), simulated time, step level m, parts of T.
 
-    `visits` is how many windows an enrolled client has computed so far, on average.
+    `visits` is how many windows an enrolled client has computed so far, on average; `doubt` is how much of what
+    flows say is noise.
     """
 
     central: Vector
@@ -38,6 +40,7 @@ class FedEcadoState:
     pace: float = 1.0
     window: float = 0.0
     visits: float = 0.0
+    doubt: float = 0.0
     version: int = 0
     time: float = 0.0
 
@@ -55,7 +58,7 @@ class FedEcado(Plain):
         return FedEcadoState(central, vectors, np.zeros(len(central)))
 
     def assignment(self, state: FedEcadoState, client: str, weight: float) -> Assignment:
-        return Assignment(kept=state.flows.get(client), weight=weight)
+        return Assignment(kept=state.flows.get(client), weight=weight / trust(state.doubt))
 
     def gather(self, state: FedEcadoState, capacity: int = 0) -> Gather:
         basis = Basis(
@@ -71,6 +74,7 @@ class FedEcado(Plain):
             basis=basis,
             flows=state.flows,
             lengths=self._lengths,
+            trust=trust(state.doubt),
             total=state.F if self.options.absent == "held" else None,
         )
 
@@ -107,6 +111,7 @@ class FedEcado(Plain):
                 "stretch": circuit.T / circuit.window,
                 "agreement": 0.0 if answer is None else answer.agreement,
                 "reach": float(circuit.rho.max()),
+                "trust": trust(state.doubt),
                 "steps": steps.accepted,
                 "rejected_steps": steps.rejected,
                 "floored_steps": steps.floored,
@@ -123,8 +128,9 @@ class FedEcado(Plain):
             squares, flows, active = np.empty(len(gathered)), state.flows, gathered.clients
             alone = all(name in active or name.startswith(RESPONSE) for name in flows.clients())
             before = [flows.get(client) for client in active]
-            renewal = circuit.renewal(solution.J_squares, flow_squares)
-            after, F = solution.flows(before, state.F, squares, renewal=renewal, alone=alone)
+            # Late clients were given a share of an earlier version, which is all but the same one.
+            renewed = renewal(circuit.memory, state.doubt, solution.J_squares, flow_squares)
+            after, F = solution.flows(before, state.F, squares, renewal=renewed, alone=alone)
             for client, flow, square in zip(gathered.clients, after, squares.tolist(), strict=True):
                 flows.put(client, flow)
                 self._lengths.note(flows, client, square)
@@ -140,6 +146,7 @@ class FedEcado(Plain):
                 pace=circuit.pace,
                 window=circuit.window,
                 visits=state.visits + len(gathered) / enrolled,
+                doubt=renewed.doubt,
                 version=state.version + 1,
                 time=state.time + circuit.T,
             )
@@ -155,8 +162,8 @@ class FedEcado(Plain):
         return replace(state, F=state.F - flow)
 
     def pulls(self, gathered: Gather) -> Pulls:
-        """d_i / T_i - I_i, for an honest client -w_i grad f_i: a displacement less its own flow's part."""
-        return Pulls(1 / np.asarray(gathered.times()), gathered.flows())
+        """d_i / T_i - c I_i, for an honest client -w_i grad f_i: a displacement less its own flow's part."""
+        return Pulls(1 / np.asarray(gathered.times()), gathered.flows(), gathered.trust)
 
 
 def _median(values: list[float]) -> float:

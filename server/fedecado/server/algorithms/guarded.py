@@ -85,7 +85,8 @@ class Guarded(Generic[S]):
             return {}
         size, clients = len(state.central), list(gathered.clients)
         moves = sketches([move for _, _, move in gathered.moves()], size)
-        rates, flows = moves / np.asarray(gathered.times())[:, None], sketches(gathered.flows(), size)
+        rates = moves / np.asarray(gathered.times())[:, None]
+        flows = gathered.trust * sketches(gathered.flows(), size)
         heard = {}
         for client, rate, flow in zip(clients, rates, flows, strict=True):
             known = state.flows.get(RESPONSE + client)

@@ -168,9 +168,10 @@ class Basis:
         total: Floats,
         squares: Floats | None = None,
         *,
+        kept: float | Floats = 1.0,
         alone: bool = False,
     ) -> tuple[list[Vector], Floats]:
-        """Each vector (None is zero) plus its combination of the rows, and their new total.
+        """What is `kept` of each vector (None is zero) plus its combination of the rows, and their new total.
 
         What may be written to, vectors and total, is given up: the result takes its place. What is read-only
         stays as it is. `total` is float64: what each vector was is taken out of it and what is stored now put
@@ -182,6 +183,7 @@ class Basis:
         results = [self._successor(vector, self.dtype) for vector in vectors]
         moved: Floats = np.asarray(self._successor(total, np.float64), np.float64)
         widest, narrow = _widths(self.size, len(results), math.prod(changes.shape))
+        shares = np.broadcast_to(kept, len(results)).tolist()
 
         def work(stripe: slice) -> list[float]:
             lengths, tally = [0.0] * len(results), Tally(widest)
@@ -201,7 +203,7 @@ class Basis:
                         before = vector[columns]
                         if not alone:
                             tally.add(before, -1.0)
-                        np.add(before, by, out=after)
+                        _add(before, shares[i], by, after)
                     tally.add(after)
                     if squares is not None:
                         lengths[i] += float(np.dot(after, after))
@@ -300,3 +302,11 @@ def _widths(size: int, results: int, multiplications: int) -> tuple[int, int]:
     long = LONG_BLOCK // 2
     widest = min(size, long, max(4096, 20 * long // results))
     return widest, min(fast_width(multiplications), widest) or widest
+
+
+def _add(before: Vector, share: float, by: Vector, after: Vector) -> None:
+    if share == 1.0:
+        np.add(before, by, out=after)
+    else:
+        np.multiply(before, share, out=after)
+        after += by

@@ -55,7 +55,18 @@ class Moves(NamedTuple):
     parameters: int = 1
 
 
-BEGINNING, ALIKE = Timescale(), Moves()
+class Memory(NamedTuple):
+    """How many earlier windows of its client a flow looks back on."""
+
+    most: float = 0.0
+    """However many there have been."""
+    windows: float = 0.0
+    """Of those that there have been."""
+    late: float = 0.0
+    """How many more, as clients are late, if it changes by as much as it is long."""
+
+
+BEGINNING, ALIKE, NONE = Timescale(), Moves(), Memory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +84,7 @@ class Circuit:
     C: float
     rho: Floats
     """How far each trajectory is extrapolated, in lengths of its own."""
-    memory: float = 0.0
-    """How many earlier windows of its client a flow looks back on."""
-    late_memory: float = 0.0
-    """How many more, as clients are late, if it changes by as much as it is long."""
+    memory: Memory = NONE
 
     @classmethod
     def build(
@@ -125,21 +133,10 @@ class Circuit:
             raise _out_of_range(T_i, h)
         # The more clients take part the younger flows are, and looking further back only slows them down; the
         # later they answer the less a single window says of where the centre is now.
-        wanted = options.memory * (1.0 - a / enrolled)
-        memory = min(wanted, visits)
-        more = min(wanted * late, visits) - memory
-        return cls(T, window, pace, np.array(T_i), np.array(G), L, C, np.array(rho), memory, more)
-
-    def renewal(self, changes: Floats, flows: Floats) -> float | Floats:
-        """How much of what each flow changes by is kept, from the squares of both lengths.
-
-        A flow that is renewed by 1 / k in its client's k-th window is the mean of all of them. What changes
-        little, on the way to rest, is not noise; nor does it help to look back from a client's first window.
-        """
-        if not self.late_memory:
-            return 1.0 / (1.0 + self.memory)
-        share = np.divide(np.minimum(changes, flows), flows, out=np.zeros(len(flows)), where=flows > 0)
-        return np.asarray(1.0 / (1.0 + self.memory + self.late_memory * share))
+        most = options.memory * (1.0 - a / enrolled)
+        windows = min(most, visits)
+        memory = Memory(most, windows, min(most * late, visits) - windows)
+        return cls(T, window, pace, np.array(T_i), np.array(G), L, C, np.array(rho), memory)
 
 
 class _Clients(NamedTuple):

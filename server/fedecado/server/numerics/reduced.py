@@ -26,6 +26,7 @@ from fedecado.server.numerics.circuit import Circuit, Floats
 from fedecado.server.numerics.columns import hold_blas
 from fedecado.server.numerics.finite import largest
 from fedecado.server.numerics.options import Options
+from fedecado.server.numerics.renewal import WHOLE, Renewal
 from fedecado.server.numerics.spread import Coefficients, Own
 from fedecado.server.numerics.steps import Steps, integrate
 
@@ -56,14 +57,16 @@ class Solution:
         F: Floats,
         squares: Floats | None = None,
         *,
-        renewal: float | Floats = 1.0,
+        renewal: Renewal = WHOLE,
         alone: bool = False,
     ) -> tuple[list[Vector], Floats]:
         """The new flow of each active client, and F after that; `alone` if no other client has a flow.
 
-        `renewal` is how much of the J_i they change by. `squares` receives their squared lengths.
+        `renewal` says how much of each flow, and of its J_i, they are made of. `squares` receives their
+        squared lengths.
         """
-        return self.basis.advance(self.J.times(renewal), before, F, squares, alone=alone)
+        by = self.J.times(renewal.added)
+        return self.basis.advance(by, before, F, squares, kept=renewal.kept, alone=alone)
 
     @property
     def J_squares(self) -> Floats:  # noqa: N802 - as in the formulas

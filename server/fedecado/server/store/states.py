@@ -30,6 +30,7 @@ def dump(state: State) -> tuple[Scalars, dict[str, Vector]]:
                 "pace": state.pace,
                 "window": state.window,
                 "visits": state.visits,
+                "doubt": state.doubt,
             }
             return {"kind": "circuit", **past, **common}, {"F": state.F}
         case CorrectedState():

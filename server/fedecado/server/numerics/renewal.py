@@ -1,0 +1,57 @@
+"""What becomes of a flow at the end of a window, and how much of it its client is given next time.
+
+A flow I_i says what balances its client, as far as a window of noisy gradients can tell. So it looks back on
+several windows; and where windows contradict each other, the client is given a part of it only, which is
+what an estimate of that much noise is best scaled by. In the balance at the centre it counts in full: the
+noise of many clients averages out there.
+
+A client that computed with c I_i would have a flow of c I_i + J_i by the window alone. Of the way there its
+flow goes theta_i. At rest J_i = (1 - c) I_i and nothing moves, whatever c and theta_i are.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedecado.server.numerics.circuit import Memory
+
+Floats = npt.NDArray[np.float64]
+
+FOLLOW: Final = 0.2
+"""How far the doubt follows what a round's clients say."""
+
+
+class Renewal(NamedTuple):
+    """The next flow is `kept` of the last one and `added` of J_i."""
+
+    kept: float | Floats = 1.0
+    added: float | Floats = 1.0
+    """theta_i"""
+    doubt: float = 0.0
+    """After this round."""
+
+
+WHOLE: Final = Renewal()
+
+
+def trust(doubt: float) -> float:
+    """c: the share of its flow that a client is given, for noise that is `doubt` times what it says."""
+    return 1.0 / (1.0 + doubt)
+
+
+def renewal(memory: Memory, doubt: float, changes: Floats, flows: Floats) -> Renewal:
+    """From the squared lengths of every J_i, and of the flows that these clients have."""
+    if not (memory.most or doubt):
+        return WHOLE
+    distrust = 1.0 - trust(doubt)
+    # What J_i is beyond what the client was not given.
+    noise = np.maximum(changes - distrust * distrust * flows, 0.0)
+    known = flows > 0
+    ratios = np.divide(np.minimum(noise, flows), flows, out=np.zeros(len(flows)), where=known)
+    if known.any():
+        doubt += FOLLOW * (memory.most * float(ratios[known].mean()) - doubt)
+    # What is renewed by 1 / k in its client's k-th window is the mean of all of them. What changes little, on
+    # the way to rest, is not noise; nor does it help to look back from a client's first window.
+    added = 1.0 / (1.0 + memory.windows + memory.late * ratios)
+    return Renewal(1.0 - distrust * added, added, doubt)
