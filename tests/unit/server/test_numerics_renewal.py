@@ -10,9 +10,9 @@ GREW, TURNED, NEW = (0.25, 1.0), (9.0, 1.0), (1.0, 0.0)
 """Squared lengths of J_i and of the flow it is added to."""
 
 
-def renewed(memory: Memory, doubt: float, *clients: tuple[float, float]) -> Renewal:
+def renewed(memory: Memory, doubt: float, *clients: tuple[float, float], rate: float = 1.0) -> Renewal:
     changes, flows = np.array(clients).T
-    return renewal(memory, doubt, changes, flows)
+    return renewal(memory, doubt, changes, flows, np.full(len(clients), rate))
 
 
 def test_nothing_is_kept_back_where_nobody_is_absent() -> None:
@@ -35,6 +35,7 @@ def test_doubt_follows_how_much_flows_change() -> None:
     memory = Memory(0.5, 0.5)
     assert renewed(memory, 0.1, NEW, NEW).doubt == 0.1, "first windows contradict nobody"
     assert renewed(memory, 0.0, GREW, TURNED, NEW).doubt == pytest.approx(0.2 * 0.5 * (0.25 + 1.0) / 2)
+    assert renewed(memory, 0.0, TURNED, rate=4.0).doubt == pytest.approx(0.2 * 0.5 / 4), "few notice"
     doubt = 0.0
     for _ in range(100):
         doubt = renewed(memory, doubt, TURNED, TURNED).doubt

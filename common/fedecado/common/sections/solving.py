@@ -27,7 +27,7 @@ class SolverSection(Section):
         "along and shorter when they turn back; or as it is; or the longest.",
     )
     inertia: float = Field(
-        0.2, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."
+        0.3, ge=0, le=1, description="Share λ of absent clients' capacitance at the centre."
     )
     late: Literal["heavier", "alike"] = Field(
         "heavier",

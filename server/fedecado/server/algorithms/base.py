@@ -229,16 +229,17 @@ class Gather:
         basis: Basis | None = None,
         flows: ClientVectors | None = None,
         lengths: Lengths | None = None,
-        trust: float = 1.0,
         total: Vector | None = None,
     ) -> None:
-        """`trust` is the share of its flow that a client is given; `total` is F, if the basis has to have it."""
-        self._total, self.trust = total, trust
+        """`total` is F, for a basis that has to have it."""
+        self._total = total
         self._central, self._version, self._flows = central, version, flows
         self._lengths = lengths or Lengths()
         self.basis = basis or Basis(len(central), central.dtype, capacity=capacity)
         self.clients: dict[str, Update] = {}
         self._flow_squares: list[float] = []
+        self.trust = 1.0
+        """The share of its flow that a client is given."""
 
     def __len__(self) -> int:
         return len(self.clients)

@@ -29,8 +29,8 @@ from fedecado.server.numerics.workspace import Workspace
 class FedEcadoState:
     """Central state, all flows and their sum F (float64), simulated time, step level m, parts of T.
 
-    `visits` is how many windows an enrolled client has computed so far, on average; `doubt` is how much of what
-    flows say is noise.
+    `visits` is how many windows an enrolled client has computed so far, on average; `doubt` is how much noise
+    there is in what flows say.
     """
 
     central: Vector
@@ -68,15 +68,16 @@ class FedEcado(Plain):
             gram=True,
             workspace=self._workspace,
         )
-        return Gather(
+        gather = Gather(
             state.central,
             state.version,
             basis=basis,
             flows=state.flows,
             lengths=self._lengths,
-            trust=trust(state.doubt),
             total=state.F if self.options.absent == "held" else None,
         )
+        gather.trust = trust(state.doubt)
+        return gather
 
     def aggregate(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> Aggregated[FedEcadoState]:
         basis, (hits, misses) = gathered.basis, self._solver.reuse
@@ -96,6 +97,7 @@ class FedEcado(Plain):
             timescale=Timescale(pace, state.window, state.visits, sum(lags) / max(1, len(lags))),
             moves=Moves(np.sqrt(basis.squares()).tolist(), len(state.central)),
         )
+        rates = basis.squares() / np.square(circuit.times)
         solution = self._solver.solve(basis, versions, circuit, state.level)
         flow_squares = gathered.flow_squares()
         solution.require_room(flow_squares)
@@ -129,7 +131,7 @@ class FedEcado(Plain):
             alone = all(name in active or name.startswith(RESPONSE) for name in flows.clients())
             before = [flows.get(client) for client in active]
             # Late clients were given a share of an earlier version, which is all but the same one.
-            renewed = renewal(circuit.memory, state.doubt, solution.J_squares, flow_squares)
+            renewed = renewal(circuit.memory, state.doubt, solution.J_squares, flow_squares, rates)
             after, F = solution.flows(before, state.F, squares, renewal=renewed, alone=alone)
             for client, flow, square in zip(gathered.clients, after, squares.tolist(), strict=True):
                 flows.put(client, flow)

@@ -46,7 +46,7 @@ def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
         with np.errstate(over="ignore", invalid="ignore"):
             return [work(slice(0, size))] if size else []
 
-    left = deque(range(0, size, STRIPE))
+    left, held = deque(range(0, size, STRIPE)), [work]
     results: dict[int, R] = {}
 
     def share() -> None:
@@ -56,7 +56,7 @@ def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
                     at = left.popleft()
                 except IndexError:
                     return
-                results[at] = work(slice(at, min(at + STRIPE, size)))
+                results[at] = held[0](slice(at, min(at + STRIPE, size)))
 
     helpers = [_pool().submit(share) for _ in range(min(_threads(), len(left)) - 1)]
     try:
@@ -66,8 +66,7 @@ def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
         # One that has had no core until now is not waited for: where others compute, that takes long.
         begun = [helper for helper in helpers if not helper.cancel()]
         wait(begun)
-        # The pool may hold on to `share` for a while; what `work` refers to is free when the caller has it back.
-        del work
+        held.clear()  # the pool may hold on to `share` for a while, but not to what the work refers to
     for helper in begun:
         helper.result()
     return [results[at] for at in range(0, size, STRIPE)]

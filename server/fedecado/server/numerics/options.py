@@ -37,7 +37,7 @@ class Options:
     horizon: Horizon = "adaptive"
     """The round's common time T: the root mean square of its windows, stretched while clients go along with
     the centre (see `stretch`) or as it is, or the longest of them."""
-    inertia: float = 0.2
+    inertia: float = 0.3
     """lam: the share of an absent client's capacitance that loads the centre (0 to 1)."""
     late: Late = "heavier"
     """Whether that share, and the memory, grow with how late a round's updates are."""

@@ -1,12 +1,12 @@
 """What becomes of a flow at the end of a window, and how much of it its client is given next time.
 
 A flow I_i says what balances its client, as far as a window of noisy gradients can tell. So it looks back on
-several windows; and where windows contradict each other, the client is given a part of it only, which is
-what an estimate of that much noise is best scaled by. In the balance at the centre it counts in full: the
-noise of many clients averages out there.
+several windows; and where windows contradict each other, its client is given a part of it only: an estimate
+with noise N beside a signal S is best scaled by c = S / (S + N). F, the balance of all clients, is the sum of
+whole flows: there the noise of many averages out.
 
 A client that computed with c I_i would have a flow of c I_i + J_i by the window alone. Of the way there its
-flow goes theta_i. At rest J_i = (1 - c) I_i and nothing moves, whatever c and theta_i are.
+flow goes theta_i. Who comes to rest no longer contradicts itself, so c becomes 1 and the optimum is the same.
 """
 
 from typing import Final, NamedTuple
@@ -40,8 +40,8 @@ def trust(doubt: float) -> float:
     return 1.0 / (1.0 + doubt)
 
 
-def renewal(memory: Memory, doubt: float, changes: Floats, flows: Floats) -> Renewal:
-    """From the squared lengths of every J_i, and of the flows that these clients have."""
+def renewal(memory: Memory, doubt: float, changes: Floats, flows: Floats, rates: Floats) -> Renewal:
+    """From the squared lengths of every J_i, of the flows that these clients have and of d_i / T_i."""
     if not (memory.most or doubt):
         return WHOLE
     distrust = 1.0 - trust(doubt)
@@ -50,7 +50,9 @@ def renewal(memory: Memory, doubt: float, changes: Floats, flows: Floats) -> Ren
     known = flows > 0
     ratios = np.divide(np.minimum(noise, flows), flows, out=np.zeros(len(flows)), where=known)
     if known.any():
-        doubt += FOLLOW * (memory.most * float(ratios[known].mean()) - doubt)
+        # Noise does no harm where flows are small beside what moves the client.
+        felt = ratios[known] * flows[known] / np.maximum(rates, flows)[known]
+        doubt += FOLLOW * (memory.most * float(felt.mean()) - doubt)
     # What is renewed by 1 / k in its client's k-th window is the mean of all of them. What changes little, on
     # the way to rest, is not noise; nor does it help to look back from a client's first window.
     added = 1.0 / (1.0 + memory.windows + memory.late * ratios)
