@@ -16,7 +16,7 @@ class Tally:
     """Vectors written out in float64 until they are added up, all of them by one call of BLAS.
 
     Float32 is exact there, so the sum of n vectors is off by n 2^-53 of their absolute values at most. To add
-    them one by one takes half as long again: each would read the sum and write it back.
+    them one by one takes a fourth longer: each would read the sum and write it back.
     """
 
     def __init__(self, width: int) -> None:
