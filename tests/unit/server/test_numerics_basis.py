@@ -129,34 +129,37 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("size", [500, STRIPE + 500, LONG_ROW + 500])
+@pytest.mark.parametrize("clients", [3, 14])
 @pytest.mark.parametrize("writeable", [True, False])
 @pytest.mark.parametrize("alone", [True, False])
 def test_advancing_vectors_moves_their_sum_by_what_was_really_written(
-    size: int, writeable: bool, alone: bool
+    size: int, clients: int, writeable: bool, alone: bool
 ) -> None:
     """In their own memory, unless somebody else still looks at it.
 
     The old sum counts only if there are others in it.
     """
-    basis, rows = filled(3, size, np.float32)
+    basis, rows = filled(clients, size, np.float32)
     draw = np.random.default_rng(2)
-    before = draw.standard_normal((3, size)).astype(np.float32)
-    before[2] = 0  # this client is new
+    before = draw.standard_normal((clients, size)).astype(np.float32)
+    before[-1] = 0  # this client is new
     others = 0.0 if alone else draw.standard_normal(size)
     total = np.full(size, np.nan) if alone else before.sum(0, dtype=np.float64) + others
-    weights = draw.standard_normal((3, basis.slots))
-    squares = np.full(3, np.nan)
-    given = before[:2].copy()
+    weights = draw.standard_normal((clients, basis.slots))
+    squares = np.full(clients, np.nan)
+    given = before[:-1].copy()
     given.flags.writeable = total.flags.writeable = writeable
     kept = np.array([0.7, 1.0, 0.7])
     after, F = basis.advance(plain(weights), [*given, None], total, squares, kept=kept, alone=alone)
     np.testing.assert_allclose(squares, np.sum(np.square(after, dtype=np.float64), axis=1), rtol=1e-5)
     np.testing.assert_allclose(after, kept[:, None] * before + weights @ rows, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(F, np.sum(after, axis=0, dtype=np.float64) + others, rtol=1e-13, atol=1e-13)
-    assert [np.shares_memory(*pair) for pair in zip(given, after, strict=False)] == 2 * [writeable]
+    assert [np.shares_memory(*pair) for pair in zip(given, after, strict=False)] == (clients - 1) * [
+        writeable
+    ]
     assert np.shares_memory(F, total) == writeable
     if not writeable:
-        np.testing.assert_array_equal(given, before[:2])
+        np.testing.assert_array_equal(given, before[:-1])
 
 
 def test_memory_is_reused_once_it_was_released() -> None:

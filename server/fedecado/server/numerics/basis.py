@@ -173,10 +173,10 @@ class Basis:
         """What is `kept` of each vector (None is zero) plus its combination of the rows, and their new total.
 
         What may be written to, vectors and total, is given up: the result takes its place. What is read-only
-        stays as it is. `total` is float64: what each vector was is taken out of it and what is stored now put
-        in, both as they are, so that it stays the sum of what is stored however many rounds go by, but for
-        the rounding of float64. Where these vectors are `alone` in it, it is the sum of the results.
-        `squares` receives the squared lengths of the results, taken while they are in cache.
+        stays as it is. `total` is float64. Vectors are taken out of it as they were and put in as they are
+        stored now, so that it stays the sum of what is stored, to the last digits of float64 and however many
+        rounds go by. Where these vectors are `alone` in it, it is the sum of the results. `squares` receives
+        the squared lengths of the results, taken while they are in cache.
         """
         changes = Changes(spread, self.dtype)
         results = [self._successor(vector, self.dtype) for vector in vectors]
