@@ -145,7 +145,7 @@ def test_advancing_vectors_moves_their_sum_by_what_was_really_written(
     others = 0.0 if alone else draw.standard_normal(size)
     total = np.full(size, np.nan) if alone else before.sum(0, dtype=np.float64) + others
     weights = draw.standard_normal((3, basis.slots))
-    squares = np.full(3, np.nan)
+    squares: list[float] = []
     given = before[:2].copy()
     given.flags.writeable = total.flags.writeable = writeable
     after, F = basis.advance(plain(weights), [*given, None], total, squares, alone=alone)

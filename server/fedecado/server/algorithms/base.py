@@ -303,9 +303,9 @@ class Gather:
         """The clients' flows at the window's start, in order of arrival."""
         return [None if self._flows is None else self._flows.get(client) for client in self.clients]
 
-    def flow_squares(self) -> Floats:
+    def flow_squares(self) -> list[float]:
         """Squared lengths of the clients' flows at the window's start, in order of arrival."""
-        return np.asarray(self._flow_squares)
+        return self._flow_squares.copy()
 
     def weights(self) -> list[float]:
         """w_i of the clients, in order of arrival."""

@@ -23,12 +23,12 @@ from fedecado.server.numerics.changes import Changes
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import (
     LONG_BLOCK,
+    added,
     apart,
     blocks,
     fast_width,
     over_columns,
     squared,
-    summed,
 )
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.rows import Row, Rows
@@ -165,7 +165,7 @@ class Basis:
         spread: Coefficients,
         vectors: Sequence[Vector | None],
         total: Floats,
-        squares: Floats | None = None,
+        squares: list[float] | None = None,
         *,
         alone: bool = False,
     ) -> tuple[list[Vector], Floats]:
@@ -187,13 +187,16 @@ class Basis:
             formed, room = self._rows.room(widest), apart(changes.room, widest, self.dtype)
             for columns in blocks(stripe, widest):
                 rows, sums = self._rows.block(columns, formed), moved[columns]
-                so_far: Floats | float = 0.0 if alone else total[columns]
+                so_far = total[columns]
                 for i, by in enumerate(changes.on(rows, narrow, room)):
                     vector, after = vectors[i], results[i][columns]
                     before = None if vector is None else vector[columns]
                     if alone:
                         _add(before, by, after)
-                        so_far = np.add(so_far, after, out=sums)
+                        if i:
+                            np.add(sums, after, out=sums)
+                        else:
+                            sums[:] = after
                     else:
                         so_far = np.add(so_far, _add_exactly(before, by, after, exact), out=sums)
                     if squares is not None:
@@ -202,7 +205,7 @@ class Basis:
 
         parts = over_columns(self.size, work)
         if squares is not None:
-            squares[:] = summed(parts)
+            squares[:] = added(parts)
         return results, moved
 
     def _successor(self, vector: Vector | None, dtype: npt.DTypeLike) -> Vector:
@@ -256,9 +259,9 @@ class Basis:
         """A length for each combination that it cannot exceed."""
         return sample.bound(coefficients, np.asarray(self._squares))
 
-    def squares(self) -> Floats:
+    def squares(self) -> list[float]:
         """Squared length of every displacement, in order of arrival."""
-        return np.asarray([self._squares[slot] for slot in self.move_slots])
+        return [self._squares[slot] for slot in self.move_slots]
 
     def rewrite(self, change: Callable[[Vector, slice], object]) -> None:
         """Let `change` alter the displacements, block by block of columns; products are formed anew."""
@@ -279,7 +282,7 @@ class Basis:
     def _multiply(self, gram: Gram) -> None:
         """Take the inner products of the rows that have none yet."""
         if (samples := self._rows.samples) is None:
-            gram.grow(self.rows, 1.0, self._rows.capacity)
+            gram.grow(self.rows, 1.0, self._rows.capacity, self._squares)
         else:
             gram.grow(samples, sample.scale(self.size), self._rows.capacity)
 

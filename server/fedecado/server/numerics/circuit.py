@@ -130,7 +130,7 @@ class Circuit:
         more = min(wanted * late, visits) - memory
         return cls(T, window, pace, np.array(T_i), np.array(G), L, C, np.array(rho), memory, more)
 
-    def renewal(self, changes: Floats, flows: Floats) -> float | Floats:
+    def renewal(self, changes: Sequence[float] | Floats, flows: Sequence[float] | Floats) -> float | Floats:
         """How much of what each flow changes by is kept, from the squares of both lengths.
 
         A flow that is renewed by 1 / k in its client's k-th window is the mean of all of them. What changes
@@ -138,7 +138,8 @@ class Circuit:
         """
         if not self.late_memory:
             return 1.0 / (1.0 + self.memory)
-        share = np.divide(np.minimum(changes, flows), flows, out=np.zeros(len(flows)), where=flows > 0)
+        least, known = np.minimum(changes, flows), np.asarray(flows)
+        share = np.divide(least, known, out=np.zeros(len(known)), where=known > 0)
         return np.asarray(1.0 / (1.0 + self.memory + self.late_memory * share))
 
 
