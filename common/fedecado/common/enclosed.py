@@ -5,7 +5,7 @@ at once and where it lies: for a short vector the steps of a `Receiver` cost sev
 """
 
 import struct
-from functools import cache
+from functools import lru_cache
 from itertools import chain
 from typing import Final
 
@@ -93,9 +93,10 @@ def with_fields(number: int, header: Message, *fields: Parts) -> bytes:
 
 def _prefixed(number: int, *parts: bytes | memoryview) -> Parts:
     """What is in a field, with its number and its length before it."""
-    return _tag(number) + to_varint(sum(map(len, parts))), *parts
+    return _prefix(number, sum(map(len, parts))), *parts
 
 
-@cache
-def _tag(number: int) -> bytes:
-    return to_varint(number << 3 | _LENGTH_DELIMITED)
+@lru_cache(maxsize=256)
+def _prefix(number: int, length: int) -> bytes:
+    """A field's number and length; the vectors of a run are all as long."""
+    return to_varint(number << 3 | _LENGTH_DELIMITED) + to_varint(length)

@@ -301,7 +301,9 @@ class Federation:
 
     def _current_gather(self, tasks: int) -> Gather:
         if self._gather is None:
-            self._gather = self._algorithm.gather(self._state, capacity=len(self.engine.running()) + tasks)
+            self._gather = self._algorithm.gather(
+                self._state, capacity=len(self.engine.ledger.running) + tasks
+            )
         return self._gather
 
     def _close(self, tasks: tuple[int, ...]) -> None:

@@ -295,8 +295,9 @@ class Run(Facts):
         effects = self.engine.handle(event)
         if isinstance(event, Banned):
             self._computing.forget(event.client)
-        task = event.task if isinstance(event, UpdateArrived) and counts(effects) else None
-        self.durable.record(event, None if task is None else self.intake.results.get(task), outcome)
+        if self.durable.store is not None:
+            task = event.task if isinstance(event, UpdateArrived) and counts(effects) else None
+            self.durable.record(event, None if task is None else self.intake.results.get(task), outcome)
         for effect in effects:
             self._carry_out(effect)
         self.durable.flush()
@@ -347,7 +348,7 @@ class Run(Facts):
         self.notify()
         if self.stop_reason is not None:
             self.handle(Stopped(self.stop_reason))
-        seconds, version = made.summary.solve_seconds, made.closed.version
+        seconds, version = made.seconds, made.closed.version
         log.info(
             "round %d: %d updates, %.3f s, version %d",
             *(number, len(tasks), seconds, version),

@@ -6,9 +6,9 @@ With J_i = I_i - I_i_k, what a flow changes by, the circuit reads
 
 so the active flows themselves enter neither x_c nor J nor a truncation error; F does. The state is kept
 as coefficients over the slots of a `Basis`: a row per J_i and one for x_c - x_c_start, written out (`whole`,
-and `leap` where one step is enough) or, with many clients, as a few numbers for each (`shared`). A step is one small solve on these, whatever d
-is, and the passes over long vectors do not become more with the number of steps. `Solution.central` is one
-weighted sum of rows, ready before `Solution.flows` is asked for.
+and `leap` where one step is enough) or, with many clients, as a few numbers for each (`shared`). A step is one
+small solve on these, whatever d is, and the passes over long vectors do not become more with the number of
+steps. `Solution.central` is one weighted sum of rows, ready before `Solution.flows` is asked for.
 """
 
 import math

@@ -193,8 +193,7 @@ class Engine:
             self._out.append(do.Refuse(task, client, f"task {task} is not open for {client!r}; {behind}"))
         else:
             self.ledger.move(task, "ready")
-            self.roster.ask(client, task)
-            self.roster.occupy(client, None)
+            self.roster.ask(client, task, None)
             record.last_done = task
             self._out.append(do.Accept(task, client))
 
@@ -204,8 +203,8 @@ class Engine:
         # The rest has a number of its own, for the failed task's lease may end during it.
         rest = self.ledger.number()
         self.resting[rest] = client
-        self.roster.ask(client, rest)
-        self._release(task)
+        self.roster.ask(client, rest, None)
+        self.ledger.forget(task)
         self._start_timer(self.rules.retry, rest)
 
     def _expired(self, number: int) -> None:
@@ -279,10 +278,12 @@ class Engine:
     def _hand_out(self) -> None:
         """Give tasks to a seeded sample of the idle clients, as many as are wanted now."""
         idle = self.roster.idle
+        if self.paused or not idle:
+            return
         missing = self.rules.missing(
             self.enrolled, len(self.ledger.running), len(self.ready), first=self.draws == 0
         )
-        if self.paused or not idle or missing <= 0:
+        if missing <= 0:
             return
         # Who has to ask everyone need not draw.
         drawn = idle.copy()
@@ -301,8 +302,7 @@ class Engine:
     def _assign(self, client: str) -> None:
         task = self.ledger.number()
         self.ledger.put(task, Task(client, self.version, self.round, self.roster.weight(client)))
-        self.roster.ask(client, task)
-        self.roster.occupy(client, task)
+        self.roster.ask(client, task, task)
         self._out.append(do.Assign(task, client, self.version, self.round))
         self._start_timer(self.rules.lease, task)
 
