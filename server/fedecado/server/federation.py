@@ -9,7 +9,7 @@ closes (the new centre is ready), `commit` (flows are rewritten; the next round 
 import math
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from fedecado.common.errors import NonFiniteError, RoundError
 from fedecado.common.layout import Layout, Vector
+from fedecado.common.records import record
 from fedecado.server.algorithms import (
     Aggregated,
     Algorithm,
@@ -41,7 +42,7 @@ ROUNDS_COMPARED = 5
 """Rounds whose median tells what a usual update is."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Offer:
     """Everything a client needs for one task."""
 
@@ -53,7 +54,7 @@ class Offer:
     assignment: Assignment
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Result:
     """What a client made of an offer."""
 
@@ -71,7 +72,7 @@ class Result:
     """The file that `state` goes to already."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Content:
     """What a federation holds between rounds; the algorithm's own vectors change with the next one."""
 
@@ -82,7 +83,7 @@ class Content:
     """Accepted ones of the open round, by task."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Delivered:
     update: Update
     result: Result

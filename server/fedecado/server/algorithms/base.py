@@ -9,7 +9,7 @@ What is as large as clients x parameters lives in a `ClientVectors` and changes 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from fedecado.common.errors import (
     WindowError,
 )
 from fedecado.common.layout import Vector
+from fedecado.common.records import record
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.finite import require_finite, squared_length
@@ -36,7 +37,7 @@ floating-point range, so an absurd client is refused alone and cannot spoil the 
 """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Update:
     """What a client reports about one window."""
 
@@ -77,7 +78,7 @@ def check_scalars(client: str, time: float, weight: float, curvature: float) -> 
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assignment:
     """What a client adds to its gradient: pull mu towards its start, drift b."""
 
@@ -95,7 +96,7 @@ class Assignment:
         return np.asarray(self.kept / self.kept.dtype.type(self.weight))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Report:
     """Numbers worth showing about one central update."""
 
@@ -204,7 +205,7 @@ class HasCentre(Protocol):
 S = TypeVar("S", bound=HasCentre)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Aggregated(Generic[S]):
     """A central update: `central` can be sent at once; `finish` gives the next state, for the old one."""
 

@@ -5,13 +5,13 @@ In plain floats: a few numbers per client cost less that way than the calls of n
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fedecado.common.errors import NonFiniteError, NoUpdatesError, NumericsError, WindowError
+from fedecado.common.records import record
 from fedecado.server.numerics.options import CAUTIOUS, LEAST, STRAIGHT, Options
 
 Floats = npt.NDArray[np.float64]
@@ -58,7 +58,7 @@ class Moves(NamedTuple):
 BEGINNING, ALIKE = Timescale(), Moves()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Circuit:
     """The element values of the round's circuit; arrays run over the a active clients."""
 

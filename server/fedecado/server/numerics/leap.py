@@ -11,16 +11,16 @@ from the inner products of x_c with the rows. In plain floats: for few clients n
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from fedecado.common.records import record
 from fedecado.server.numerics.arrow import FactorCache
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Leap:
     """Where the step ends."""
 

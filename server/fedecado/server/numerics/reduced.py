@@ -6,20 +6,20 @@ With J_i = I_i - I_i_k, what a flow changes by, the circuit reads
 
 so the active flows themselves enter neither x_c nor J nor a truncation error; F does. The state is kept
 as coefficients over the slots of a `Basis`: a row per J_i and one for x_c - x_c_start, written out (`whole`,
-and `leap` where one step is enough) or, with many clients, as a few numbers for each (`shared`). A step is one
-small solve on these, whatever d is, and the passes over long vectors do not become more with the number of
-steps. `Solution.central` is one weighted sum of rows, ready before `Solution.flows` is asked for.
+and `leap` where one step is enough) or, with many clients, as a few numbers for each (`shared`). A step is
+one small solve on these, whatever d is, and the passes over long vectors do not become more with the number
+of steps. `Solution.central` is one weighted sum of rows, ready before `Solution.flows` is asked for.
 """
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 
 from fedecado.common.errors import NonFiniteError
 from fedecado.common.layout import Vector
+from fedecado.common.records import record
 from fedecado.server.numerics import arrow, shared, whole
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
@@ -31,7 +31,7 @@ from fedecado.server.numerics.spread import Coefficients, Own, Written
 from fedecado.server.numerics.steps import Steps, integrate
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Solution:
     """The window's end, as coefficients until asked for as vectors."""
 
