@@ -86,7 +86,7 @@ def added(parts: Sequence[list[float]]) -> list[float]:
 def squared(vector: npt.NDArray[Any]) -> float:
     """Squared length, added up in float64 by blocks; of a stripe in one call."""
     if len(vector) < BLOCK:
-        return float(np.dot(vector, vector))
+        return float(vector.dot(vector))
     even = len(vector) - len(vector) % BLOCK
     rest = vector[even:]
     square = float(np.dot(rest, rest))

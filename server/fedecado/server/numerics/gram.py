@@ -72,7 +72,7 @@ def _all_products(rows: Vector, squares: Sequence[float]) -> Floats:
     products = np.empty((len(rows),) * 2)
     products.reshape(-1)[:: len(rows) + 1] = squares
     for i in range(1, len(rows)):
-        products[i, :i] = products[:i, i] = rows[:i] @ rows[i]
+        products[i, :i] = products[:i, i] = rows[:i].dot(rows[i])
     return products
 
 

@@ -50,13 +50,13 @@ def leap(basis: Basis, c: Circuit, pivots: FactorCache[float]) -> Leap:
     b = [T / (c.L + T / g) for g in G]
     n = [min(T / t, rho) for t, rho in zip(c.times.tolist(), c.rho.tolist(), strict=True)]
     ahead = [b_i * n_i for b_i, n_i in zip(b, n, strict=True)]
-    x_c, first = np.empty(basis.slots), basis.move_slots[0]
-    x_c[F] = -far
-    x_c[first : first + len(G)] = [far * along for along in ahead]
+    first, coefficients = basis.move_slots[0], [-far] * (len(G) + 1)
+    coefficients[first : first + len(G)] = [far * along for along in ahead]
+    x_c = np.array(coefficients)
     J = np.multiply.outer(b, x_c)
     J.reshape(-1)[first :: len(x_c) + 1] -= ahead  # their own entries: displacements lie one behind the other
-    products = gram @ x_c
-    square, root = float(x_c @ products), math.sqrt(basis.size)
+    products = gram.dot(x_c)
+    square, root = float(x_c.dot(products)), math.sqrt(basis.size)
     met, squares = products.tolist(), gram.diagonal().tolist()
     change, rms = _root(square) / root, []
     for slot, (b_i, n_i) in enumerate(zip(b, n, strict=True), first):

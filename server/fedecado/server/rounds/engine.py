@@ -255,8 +255,9 @@ class Engine:
             self._open_round()
         if self.open:
             self._hand_out()
-            complete = self.rules.complete(self.enrolled, len(self.ledger.running), len(self.ready))
-            if complete or (self.late and len(self.ready) >= self.rules.min_updates):
+            ready = len(self.ledger.ready)
+            complete = self.rules.complete(self.enrolled, len(self.ledger.running), ready)
+            if complete or (self.late and ready >= self.rules.min_updates):
                 self._close()
 
     def _open_round(self) -> None:
