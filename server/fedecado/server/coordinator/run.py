@@ -343,7 +343,10 @@ class Run(Facts):
             return
         self.handle(made.closed.event, self.durable.outcome_of(federation, made.closed))
         if self.engine.open:  # else the run is over, or the next round closes already: in its turn
-            await asyncio.sleep(0)  # the new tasks are on their way before this round is written up
+            # The new tasks are on their way before this round is written up; a worker whose acknowledgement
+            # was still being sent gets its task one turn of the loop later than the others.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
         made.write_up(self)
         self.notify()
         if self.stop_reason is not None:
@@ -355,6 +358,8 @@ class Run(Facts):
             extra=about(round=number, updates=len(tasks), seconds=seconds, version=version),
         )
         self._published(version, made.state)
+        if self.engine.open:
+            federation.prepare()
         # Only now: a run that is over still has its last version measured.
         self._computing.busy = self.engine.closing != ()
         self._maybe_finished()

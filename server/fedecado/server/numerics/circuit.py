@@ -92,7 +92,7 @@ class Circuit:
     ) -> Self:
         """From what a round's clients reported, with n enrolled."""
         pace, window, visits, staleness = timescale
-        T_i, h, w = ([float(v) for v in values] for values in (times, curvatures, weights))
+        T_i, h, w = list(map(float, times)), list(map(float, curvatures)), list(map(float, weights))
         _validate(T_i, h, w, enrolled)
         a, curvature = len(T_i), [w_i * h_i for w_i, h_i in zip(w, h, strict=True)]
         now = max(T_i) if options.horizon == "longest" else math.sqrt(sum(t * t for t in T_i) / a)
