@@ -5,7 +5,7 @@ at once and where it lies: for a short vector the steps of a `Receiver` cost sev
 """
 
 import struct
-from functools import cache
+from functools import lru_cache
 from itertools import chain
 from typing import Final
 
@@ -82,20 +82,18 @@ def field(number: int, vector: Vector | Bytes) -> Parts:
     `vector` must not change until they are put together.
     """
     data = to_little_endian(vector).view(np.uint8).data
-    checksum = _CHECKSUM.pack(_CHECKSUM_TAG, crc32(data))
-    return _prefixed(number, *_prefixed(Enclosed.DATA_FIELD_NUMBER, data), checksum)
+    before = _prefix(Enclosed.DATA_FIELD_NUMBER, len(data))
+    whole = _prefix(number, len(before) + len(data) + _CHECKSUM.size)
+    return whole + before, data, _CHECKSUM.pack(_CHECKSUM_TAG, crc32(data))
 
 
 def with_fields(number: int, header: Message, *fields: Parts) -> bytes:
     """An envelope, serialised: as that field of it a header with further fields appended."""
-    return b"".join(_prefixed(number, header.SerializeToString(), *chain.from_iterable(fields)))
+    parts = header.SerializeToString(), *chain.from_iterable(fields)
+    return b"".join((_prefix(number, sum(map(len, parts))), *parts))
 
 
-def _prefixed(number: int, *parts: bytes | memoryview) -> Parts:
-    """What is in a field, with its number and its length before it."""
-    return _tag(number) + to_varint(sum(map(len, parts))), *parts
-
-
-@cache
-def _tag(number: int) -> bytes:
-    return to_varint(number << 3 | _LENGTH_DELIMITED)
+@lru_cache(maxsize=256)
+def _prefix(number: int, length: int) -> bytes:
+    """What stands before a field of that length; the vectors of a run are all as long."""
+    return to_varint(number << 3 | _LENGTH_DELIMITED) + to_varint(length)

@@ -112,8 +112,17 @@ class Layout:
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise LayoutError(f"not a parameter layout: {error}") from error
 
+    @cached_property
+    def _kind(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and dtype of a state vector."""
+        return (self.size,), np.dtype(self.dtype)
+
+    def fits(self, vector: Vector) -> bool:
+        """Whether `vector` has this layout's length and dtype."""
+        return (vector.shape, vector.dtype) == self._kind
+
     def check(self, vector: Vector, what: str = "vector") -> None:
-        """Raise unless `vector` has this layout's length and dtype."""
+        """Raise unless it does."""
         if vector.shape != (self.size,):
             raise LayoutError(
                 f"{what} has shape {vector.shape}, but the layout {self.digest[:12]} needs ({self.size},); "

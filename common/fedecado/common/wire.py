@@ -238,8 +238,8 @@ def finite_square(numbers: Vector, first: int = 0) -> float:
 
     The first of them is number `first` of its vector.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        square = float(np.vdot(numbers, numbers))  # dot would copy numbers that begin at an odd address
+    # Dot would copy numbers that begin at an odd address, and warn of overflow.
+    square = float(np.vdot(numbers, numbers))
     if math.isfinite(square):  # which proves every number finite
         return square
     _require_finite(numbers, first)

@@ -2,14 +2,14 @@
 
 The driver (simulator or coordinator) passes events to `engine`, and for the effects calls `offer`,
 `accept`, `aggregate`, `commit` and `drop`. The heavy calls are apart so that a coordinator can run
-them beside its event loop, in this order: `absorb` while updates arrive, `aggregate` when the round
-closes (the new centre is ready), `commit` (flows are rewritten; the next round may be handed out).
+them beside its event loop, in this order: `prepare` and `absorb` while updates arrive, `aggregate` when the
+round closes (the new centre is ready), `commit` (flows are rewritten; the next round may be handed out).
 """
 
 import math
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from fedecado.common.errors import NonFiniteError, RoundError
 from fedecado.common.layout import Layout, Vector
+from fedecado.common.records import record
 from fedecado.server.algorithms import (
     Aggregated,
     Algorithm,
@@ -41,7 +42,7 @@ ROUNDS_COMPARED = 5
 """Rounds whose median tells what a usual update is."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Offer:
     """Everything a client needs for one task."""
 
@@ -53,7 +54,7 @@ class Offer:
     assignment: Assignment
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Result:
     """What a client made of an offer."""
 
@@ -71,7 +72,7 @@ class Result:
     """The file that `state` goes to already."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Content:
     """What a federation holds between rounds; the algorithm's own vectors change with the next one."""
 
@@ -82,7 +83,7 @@ class Content:
     """Accepted ones of the open round, by task."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Delivered:
     update: Update
     result: Result
@@ -169,7 +170,8 @@ class Federation:
         `usual` is how long displacements were in recent rounds (`usual_displacement`), if that is known.
         """
         record, _ = self._open(task)
-        self.layout.check(result.state, f"update of client {record.client!r}")
+        if not self.layout.fits(result.state):
+            self.layout.check(result.state, f"update of client {record.client!r}")
         if not is_usable(result):
             _require_usable(result.state, self.layout, f"update of client {record.client!r}")
         check_scalars(record.client, result.time, record.weight, result.curvature)
@@ -189,6 +191,15 @@ class Federation:
     def guarded(self) -> bool:
         """Whether updates are compared with what is usual."""
         return isinstance(self._algorithm, Guarded)
+
+    def prepare(self) -> None:
+        """Begin with the sums of the open round where all updates are left for its close.
+
+        So that there is less to do then; results are the same to the last bit.
+        """
+        if not self.eager:
+            with self._forgetting:
+                self._current_gather().begin()
 
     def absorb(self, tasks: tuple[int, ...]) -> None:
         """Take accepted updates of the open round, by arrival, into its sums, ahead of its close.
@@ -263,19 +274,21 @@ class Federation:
 
     def _open(self, task: int) -> tuple[Task, Vector]:
         """A task and its version; RoundError if the engine gave it up while a thread was on its way here."""
-        record = self.engine.tasks.get(task)
+        record = self.engine.ledger.tasks.get(task)
         state = None if record is None else self._versions.get(record.version)
         if record is None or state is None:
             raise RoundError(f"task {task} is not open")
         return record, state
 
     def _update(self, task: int, result: Result) -> Update:
-        (record, start), d = self._open(task), self.layout.parameters
+        (record, start), end, d = self._open(task), result.state, self.layout.parameters
+        if d < len(end):
+            start, end = start[:d], end[:d]
         return Update(
             client=record.client,
             version=record.version,
-            start=start[:d],
-            end=result.state[:d],
+            start=start,
+            end=end,
             time=result.time,
             weight=record.weight,
             curvature=result.curvature,
@@ -299,9 +312,11 @@ class Federation:
         with self._forgetting:
             return self._current_gather(len(tasks))
 
-    def _current_gather(self, tasks: int) -> Gather:
+    def _current_gather(self, tasks: int = 0) -> Gather:
         if self._gather is None:
-            self._gather = self._algorithm.gather(self._state, capacity=len(self.engine.running()) + tasks)
+            self._gather = self._algorithm.gather(
+                self._state, capacity=len(self.engine.ledger.running) + tasks
+            )
         return self._gather
 
     def _close(self, tasks: tuple[int, ...]) -> None:

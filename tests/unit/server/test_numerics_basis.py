@@ -146,10 +146,10 @@ def test_advancing_vectors_moves_their_sum_by_what_was_really_written(
     others = 0.0 if alone else draw.standard_normal(size)
     total = np.full(size, np.nan) if alone else before.sum(0, dtype=np.float64) + others
     weights = draw.standard_normal((clients, basis.slots))
-    squares = np.full(clients, np.nan)
+    squares: list[float] = []
     given = before[:-1].copy()
     given.flags.writeable = total.flags.writeable = writeable
-    kept = np.array([0.7, 1.0, 0.7])
+    kept = np.where(np.arange(clients) % 2, 1.0, 0.7)
     after, F = basis.advance(plain(weights), [*given, None], total, squares, kept=kept, alone=alone)
     np.testing.assert_allclose(squares, np.sum(np.square(after, dtype=np.float64), axis=1), rtol=1e-5)
     np.testing.assert_allclose(after, kept[:, None] * before + weights @ rows, rtol=1e-4, atol=1e-5)

@@ -11,8 +11,8 @@ GREW, TURNED, NEW = (0.25, 1.0), (9.0, 1.0), (1.0, 0.0)
 
 
 def renewed(memory: Memory, doubt: float, *clients: tuple[float, float], rate: float = 1.0) -> Renewal:
-    changes, flows = np.array(clients).T
-    return renewal(memory, doubt, changes, flows, np.full(len(clients), rate))
+    changes, flows = zip(*clients, strict=True)
+    return renewal(memory, doubt, changes, flows, [rate] * len(clients))
 
 
 def test_nothing_is_kept_back_where_nobody_is_absent() -> None:

@@ -9,7 +9,8 @@ What is as large as clients x parameters lives in a `ClientVectors` and changes 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import field
 from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from fedecado.common.errors import (
     WindowError,
 )
 from fedecado.common.layout import Vector
+from fedecado.common.records import record
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.finite import require_finite, squared_length
@@ -36,7 +38,7 @@ floating-point range, so an absurd client is refused alone and cannot spoil the 
 """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Update:
     """What a client reports about one window."""
 
@@ -77,7 +79,7 @@ def check_scalars(client: str, time: float, weight: float, curvature: float) -> 
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assignment:
     """What a client adds to its gradient: pull mu towards its start, drift b."""
 
@@ -95,7 +97,7 @@ class Assignment:
         return np.asarray(self.kept / self.kept.dtype.type(self.weight))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Report:
     """Numbers worth showing about one central update."""
 
@@ -204,7 +206,7 @@ class HasCentre(Protocol):
 S = TypeVar("S", bound=HasCentre)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Aggregated(Generic[S]):
     """A central update: `central` can be sent at once; `finish` gives the next state, for the old one."""
 
@@ -243,6 +245,13 @@ class Gather:
 
     def __len__(self) -> int:
         return len(self.clients)
+
+    def begin(self) -> None:
+        """Take in what is there before any update; what cannot be used raises in `add`."""
+        if self._total is not None:
+            with suppress(NonFiniteError):
+                self.basis.set_total(self._total)
+                self._total = None
 
     def add(self, update: Update) -> None:
         """Take in one update."""
@@ -305,9 +314,9 @@ class Gather:
         """The clients' flows at the window's start, in order of arrival."""
         return [None if self._flows is None else self._flows.get(client) for client in self.clients]
 
-    def flow_squares(self) -> Floats:
+    def flow_squares(self) -> list[float]:
         """Squared lengths of the clients' flows at the window's start, in order of arrival."""
-        return np.asarray(self._flow_squares)
+        return self._flow_squares.copy()
 
     def weights(self) -> list[float]:
         """w_i of the clients, in order of arrival."""

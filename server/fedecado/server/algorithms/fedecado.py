@@ -1,5 +1,6 @@
 """FedECADO: the centre integrates the circuit over the round's common window."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -88,16 +89,16 @@ class FedEcado(Plain):
         if self.options.horizon == "adaptive":
             answer = answered(basis, versions)
             pace = adapted(state.pace, answer)
+        times, moved = gathered.times(), basis.squares()
         circuit = Circuit.build(
-            gathered.times(),
+            times,
             gathered.curvatures(),
             gathered.weights(),
             enrolled,
             self.options,
             timescale=Timescale(pace, state.window, state.visits, sum(lags) / max(1, len(lags))),
-            moves=Moves(np.sqrt(basis.squares()).tolist(), len(state.central)),
+            moves=Moves([math.sqrt(square) for square in moved], len(state.central)),
         )
-        rates = basis.squares() / np.square(circuit.times)
         solution = self._solver.solve(basis, versions, circuit, state.level)
         flow_squares = gathered.flow_squares()
         solution.require_room(flow_squares)
@@ -112,7 +113,7 @@ class FedEcado(Plain):
                 "capacitance": circuit.C,
                 "stretch": circuit.T / circuit.window,
                 "agreement": 0.0 if answer is None else answer.agreement,
-                "reach": float(circuit.rho.max()),
+                "reach": max(circuit.rho.tolist()),
                 "trust": trust(state.doubt),
                 "steps": steps.accepted,
                 "rejected_steps": steps.rejected,
@@ -127,17 +128,19 @@ class FedEcado(Plain):
         )
 
         def finish() -> FedEcadoState:
-            squares, flows, active = np.empty(len(gathered)), state.flows, gathered.clients
+            squares: list[float] = []
+            flows, active = state.flows, gathered.clients
             alone = all(name in active or name.startswith(RESPONSE) for name in flows.clients())
             before = [flows.get(client) for client in active]
+            rates = [square / (t * t) for square, t in zip(moved, times, strict=True)]
             # Late clients were given a share of an earlier version, which is all but the same one.
             renewed = renewal(circuit.memory, state.doubt, solution.J_squares, flow_squares, rates)
             after, F = solution.flows(before, state.F, squares, renewal=renewed, alone=alone)
-            for client, flow, square in zip(gathered.clients, after, squares.tolist(), strict=True):
+            for client, flow, square in zip(active, after, squares, strict=True):
                 flows.put(client, flow)
                 self._lengths.note(flows, client, square)
-            strengths = np.sqrt(squares / len(F)).tolist()
-            report.flows.update(zip(gathered.clients, strengths, strict=True))
+            strengths = [math.sqrt(square / len(F)) for square in squares]
+            report.flows.update(zip(active, strengths, strict=True))
             report.details.update(flow_median=_median(strengths), flow_max=max(strengths))
             basis.release()
             return FedEcadoState(

@@ -12,7 +12,7 @@ from fedecado.common.logs import about
 from fedecado.server.algorithms import Report
 from fedecado.server.coordinator.beside import Beside
 from fedecado.server.coordinator.facts import Facts
-from fedecado.server.coordinator.journal import ClosedRound, summarise
+from fedecado.server.coordinator.journal import summarise
 from fedecado.server.federation import Federation
 from fedecado.server.observe.observer import Window
 from fedecado.server.store import Closed
@@ -31,19 +31,26 @@ class Computed:
     report: Report
     state: Vector
     """The new version's."""
-    summary: ClosedRound
+    opened: float
+    ended: float
+    """When the round was opened, and when it was computed."""
+    seconds: float
+    """What that took."""
     behind: list[int]
     """How many versions before the newest one its updates began, one by one."""
     late: bool
 
     def write_up(self, run: Facts) -> None:
         """Tell everyone who keeps record of rounds."""
-        told, flows = zip(self.closed.delivered, self.behind, strict=True), self.report.flows
+        number, version, delivered = self.closed.round, self.closed.version, self.closed.delivered
+        facts = number, version, delivered, self.report, self.seconds, self.opened
+        summary = summarise(*facts, closed=self.ended)
+        told, flows = zip(delivered, self.behind, strict=True), self.report.flows
         windows = tuple(Window(client, result.time, lag, flows.get(client)) for (client, result), lag in told)
-        run.journal.add_round(self.summary, windows, late=self.late)
+        run.journal.add_round(summary, windows, late=self.late)
         run.members.note_flows(windows)
         for worker in run.members.distrust(self.report.distrusted):
-            found = about(round=self.closed.round, worker=worker)
+            found = about(round=number, worker=worker)
             log.warning("%s does not follow its flow; its updates do not count", worker, extra=found)
         run.observer.closed(run.journal.rounds[-1], windows)
 
@@ -103,9 +110,8 @@ class Computing:
         self._part(federation)
         run.traces.aggregated(number)
         seconds, version, state = time.perf_counter() - began, federation.version, federation.central
-        summary = summarise(number, version, delivered, report, seconds, opened)
         closed = Closed(number, version, tasks, enrolled, tuple(delivered), report)
-        return Computed(closed, report, state, summary, behind, late)
+        return Computed(closed, report, state, opened, time.time(), seconds, behind, late)
 
     def _part(self, federation: Federation) -> None:
         """A round is computed or given up: now forget those who were banned meanwhile."""

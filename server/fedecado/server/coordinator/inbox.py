@@ -7,7 +7,6 @@ and reported as spoiled with its header, so that the sender can be told why; the
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import final
 
 from fedecado.common import enclosed, spares
@@ -16,6 +15,7 @@ from fedecado.common.formats import packed_bytes
 from fedecado.common.layout import DType, Layout, Vector
 from fedecado.common.names import COMPACT, Compact
 from fedecado.common.packed import PackedReceiver, accepted_format
+from fedecado.common.records import record
 from fedecado.common.wire import BulkChunk, Receiver
 from fedecado.server.coordinator.quotas import Quotas
 from fedecado.server.federation import Result
@@ -26,7 +26,7 @@ from fedecado.v1.transfer_pb2 import Trailer
 Header = pb.Update | pb.InitialState
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Received:
     """A whole vector and its header."""
 
@@ -43,7 +43,7 @@ class Received:
         return isinstance(self.header, pb.Update) and self.header.HasField("state")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Spoiled:
     """A transfer that cannot be used."""
 
@@ -51,7 +51,7 @@ class Spoiled:
     error: FedecadoError
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unwanted:
     """A transfer that was passed over: nobody asked for it, or it is here already."""
 

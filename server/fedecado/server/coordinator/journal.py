@@ -3,7 +3,7 @@
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fedecado.server.algorithms import Report
@@ -43,12 +43,14 @@ class ClosedRound:
 def summarise(
     number: int,
     version: int,
-    delivered: list[tuple[str, Result]],
+    delivered: Sequence[tuple[str, Result]],
     report: Report,
     seconds: float,
     opened: float,
+    *,
+    closed: float | None = None,
 ) -> ClosedRound:
-    """What is worth remembering of a closed round."""
+    """What is worth remembering of a round that closed at some time, or just now."""
     losses = [(r.loss_before, r.loss_after) for _, r in delivered if not math.isnan(r.loss_after)]
     before, after = (math.nan, math.nan)
     if losses:
@@ -57,7 +59,7 @@ def summarise(
         number=number,
         version=version,
         opened=opened,
-        closed=time.time(),
+        closed=time.time() if closed is None else closed,
         workers=tuple(client for client, _ in delivered),
         window=report.time,
         rate=report.rate,

@@ -42,7 +42,11 @@ class Version:
 
     def __init__(self, number: int, state: Vector) -> None:
         self.number, self._state = number, state
-        self.frames = Frames(state)
+
+    @cached_property
+    def frames(self) -> Frames:
+        """The messages of a transfer."""
+        return Frames(self._state)
 
     @cached_property
     def enclosed(self) -> enclosed.Parts:
@@ -59,14 +63,14 @@ def assignment(
     traceparent: str = "",
 ) -> tuple[Parcel, int]:
     """A task: its header, the version in a form that workers share, this worker's drift."""
-    drift, weight, frames = offer.assignment.kept, offer.assignment.weight, version.frames
+    drift, weight = offer.assignment.kept, offer.assignment.weight
     header = pb.Assign(
         task_id=offer.task,
         model_version=offer.version,
         round=number,
         weight=offer.weight,
         pull=offer.assignment.pull,
-        state_bytes=frames.nbytes,
+        state_bytes=offer.state.nbytes,
         drift_bytes=0 if drift is None else drift.nbytes,
         hints=suggestions.hints,
         refresh_curvature=suggestions.refresh(member.accepted),
@@ -76,7 +80,8 @@ def assignment(
     if _encloses(offer.state, member):
         parcel = _enclosing(header, version, offer)
     else:
-        parcel = chain((envelope(header),), frames, () if drift is None else encode(drift, weight))
+        own = () if drift is None else encode(drift, weight)
+        parcel = chain((envelope(header),), version.frames, own)
     return parcel, header.state_bytes + header.drift_bytes
 
 

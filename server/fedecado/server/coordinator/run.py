@@ -295,8 +295,9 @@ class Run(Facts):
         effects = self.engine.handle(event)
         if isinstance(event, Banned):
             self._computing.forget(event.client)
-        task = event.task if isinstance(event, UpdateArrived) and counts(effects) else None
-        self.durable.record(event, None if task is None else self.intake.results.get(task), outcome)
+        if self.durable.store is not None:
+            task = event.task if isinstance(event, UpdateArrived) and counts(effects) else None
+            self.durable.record(event, None if task is None else self.intake.results.get(task), outcome)
         for effect in effects:
             self._carry_out(effect)
         self.durable.flush()
@@ -342,18 +343,23 @@ class Run(Facts):
             return
         self.handle(made.closed.event, self.durable.outcome_of(federation, made.closed))
         if self.engine.open:  # else the run is over, or the next round closes already: in its turn
-            await asyncio.sleep(0)  # the new tasks are on their way before this round is written up
+            # The new tasks are on their way before this round is written up; a worker whose acknowledgement
+            # was still being sent gets its task one turn of the loop later than the others.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
         made.write_up(self)
         self.notify()
         if self.stop_reason is not None:
             self.handle(Stopped(self.stop_reason))
-        seconds, version = made.summary.solve_seconds, made.closed.version
+        seconds, version = made.seconds, made.closed.version
         log.info(
             "round %d: %d updates, %.3f s, version %d",
             *(number, len(tasks), seconds, version),
             extra=about(round=number, updates=len(tasks), seconds=seconds, version=version),
         )
         self._published(version, made.state)
+        if self.engine.open:
+            federation.prepare()
         # Only now: a run that is over still has its last version measured.
         self._computing.busy = self.engine.closing != ()
         self._maybe_finished()

@@ -154,10 +154,10 @@ class SessionService:
     async def _arrived(self, member: Member, arrival: Arrival) -> None:
         run = self._run
         match arrival:
-            case Received(pb.InitialState(), vector):
-                run.initial(member, vector)
             case Received(pb.Update() as header):
                 await run.intake.deliver(member, header, arrival)
+            case Received(pb.InitialState(), vector):
+                run.initial(member, vector)
             case Spoiled(pb.Update() as header, error):
                 run.intake.spoiled(member, header.task_id, error)
             case Unwanted(header):

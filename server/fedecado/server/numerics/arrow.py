@@ -20,7 +20,7 @@ order in which clients arrived.
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -56,15 +56,16 @@ def factor(dt: float, L: float, C: float, G: Floats) -> Factor:
 class FactorCache(Generic[M]):
     """The most recently used of what is made of (dt, L, C, G), with hits and misses counted."""
 
-    def __init__(self, make: Callable[[float, float, float, Floats], M], capacity: int = 64) -> None:
+    def __init__(self, make: Callable[[float, float, float, Any], M], capacity: int = 64) -> None:
+        """`make` is given G as `get` is: an array, or a tuple."""
         self._make, self._capacity = make, capacity
-        self._made: OrderedDict[tuple[float, float, float, bytes], M] = OrderedDict()
+        self._made: OrderedDict[tuple[float, float, float, bytes | tuple[float, ...]], M] = OrderedDict()
         self.hits = 0
         self.misses = 0
 
-    def get(self, dt: float, L: float, C: float, G: Floats) -> M:
+    def get(self, dt: float, L: float, C: float, G: Floats | tuple[float, ...]) -> M:
         """What is made for `G` in ascending order."""
-        key = (dt, L, C, G.tobytes())
+        key = (dt, L, C, G if isinstance(G, tuple) else G.tobytes())
         found = self._made.get(key)
         if found is not None:
             self.hits += 1

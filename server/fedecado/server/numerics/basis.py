@@ -23,11 +23,11 @@ from fedecado.server.numerics.changes import Changes
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import (
     LONG_BLOCK,
+    added,
     apart,
     blocks,
     fast_width,
     over_columns,
-    summed,
 )
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.rows import Row, Rows
@@ -165,7 +165,7 @@ class Basis:
         spread: Coefficients,
         vectors: Sequence[Vector | None],
         total: Floats,
-        squares: Floats | None = None,
+        squares: list[float] | None = None,
         *,
         kept: float | Floats = 1.0,
         alone: bool = False,
@@ -211,7 +211,7 @@ class Basis:
 
         parts = over_columns(self.size, work)
         if squares is not None:
-            squares[:] = summed(parts)
+            squares[:] = added(parts)
         return results, moved
 
     def _successor(self, vector: Vector | None, dtype: npt.DTypeLike) -> Vector:
@@ -265,9 +265,9 @@ class Basis:
         """A length for each combination that it cannot exceed."""
         return sample.bound(coefficients, np.asarray(self._squares))
 
-    def squares(self) -> Floats:
+    def squares(self) -> list[float]:
         """Squared length of every displacement, in order of arrival."""
-        return np.asarray([self._squares[slot] for slot in self.move_slots])
+        return [self._squares[slot] for slot in self.move_slots]
 
     def rewrite(self, change: Callable[[Vector, slice], object]) -> None:
         """Let `change` alter the displacements, block by block of columns; products are formed anew."""
@@ -288,7 +288,7 @@ class Basis:
     def _multiply(self, gram: Gram) -> None:
         """Take the inner products of the rows that have none yet."""
         if (samples := self._rows.samples) is None:
-            gram.grow(self.rows, 1.0, self._rows.capacity)
+            gram.grow(self.rows, 1.0, self._rows.capacity, self._squares)
         else:
             gram.grow(samples, sample.scale(self.size), self._rows.capacity)
 

@@ -5,13 +5,13 @@ In plain floats: a few numbers per client cost less that way than the calls of n
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fedecado.common.errors import NonFiniteError, NoUpdatesError, NumericsError, WindowError
+from fedecado.common.records import record
 from fedecado.server.numerics.options import CAUTIOUS, LEAST, STRAIGHT, Options
 
 Floats = npt.NDArray[np.float64]
@@ -69,7 +69,7 @@ class Memory(NamedTuple):
 BEGINNING, ALIKE, NONE = Timescale(), Moves(), Memory()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Circuit:
     """The element values of the round's circuit; arrays run over the a active clients."""
 
@@ -100,7 +100,7 @@ class Circuit:
     ) -> Self:
         """From what a round's clients reported, with n enrolled."""
         pace, window, visits, staleness = timescale
-        T_i, h, w = ([float(v) for v in values] for values in (times, curvatures, weights))
+        T_i, h, w = list(map(float, times)), list(map(float, curvatures)), list(map(float, weights))
         _validate(T_i, h, w, enrolled)
         a, curvature = len(T_i), [w_i * h_i for w_i, h_i in zip(w, h, strict=True)]
         now = max(T_i) if options.horizon == "longest" else math.sqrt(sum(t * t for t in T_i) / a)

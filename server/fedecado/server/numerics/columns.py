@@ -72,13 +72,20 @@ def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
     return [results[at] for at in range(0, size, STRIPE)]
 
 
-def summed(parts: Sequence[npt.NDArray[Any] | list[float]]) -> npt.NDArray[Any]:
+def summed(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """What the stripes of a pass come to; short vectors have one, which needs no sum."""
-    return np.asarray(parts[0]) if len(parts) == 1 else np.asarray(np.sum(np.asarray(parts), axis=0))
+    return parts[0] if len(parts) == 1 else np.asarray(np.sum(np.asarray(parts), axis=0))
+
+
+def added(parts: Sequence[list[float]]) -> list[float]:
+    """The same where a stripe comes to a few numbers."""
+    return parts[0] if len(parts) == 1 else [sum(part) for part in zip(*parts, strict=True)]
 
 
 def squared(vector: npt.NDArray[Any]) -> float:
     """Squared length, added up in float64 by blocks; of a stripe in one call."""
+    if len(vector) < BLOCK:
+        return float(vector.dot(vector))
     even = len(vector) - len(vector) % BLOCK
     rest = vector[even:]
     square = float(np.dot(rest, rest))

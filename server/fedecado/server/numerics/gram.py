@@ -3,13 +3,14 @@
 They are taken for several new rows at once, so that the others are read once for all of them.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import BLOCK, blocks, fast_width, over_columns, summed
+from fedecado.server.numerics.columns import BLOCK, blocks, fast_width, hold_blas, over_columns, summed
 
 FEW: Final = 20
 """Up to so many rows their products are taken row by row: BLAS is slow with small results of long sums."""
@@ -31,12 +32,14 @@ class Gram:
         """Whether enough rows wait; not too many, for when a round closes clients wait for the rest."""
         return rows - self.rows >= min(max(4, rows // 8), 32)
 
-    def grow(self, rows: Vector, scale: float, room: int) -> None:
-        """Take the products of new rows with all up to them; `room` is for how many rows there will be."""
+    def grow(self, rows: Vector, scale: float, room: int, squares: Sequence[float] = ()) -> None:
+        """Take the products of new rows with all up to them; `room` is for how many rows there will be.
+
+        `squares` are those of all rows with themselves, of short ones that are not sampled.
+        """
         first, end = self.rows, len(rows)
-        if not first and end <= FEW and 0 < rows.shape[1] <= BLOCK:  # a short round's, none of them sampled
-            (self._products,) = over_columns(rows.shape[1], lambda _: _all_products(rows))
-            self.rows = end
+        if not first and end <= FEW and 0 < rows.shape[1] <= BLOCK:
+            self._products, self.rows = _all_products(rows, squares), end
             return
         width = fast_width((end - first) * end) or BLOCK
 
@@ -63,10 +66,13 @@ class Gram:
         self.rows = end
 
 
-def _all_products(rows: Vector) -> Floats:
+def _all_products(rows: Vector, squares: Sequence[float]) -> Floats:
+    """None of them overflows, for it is no larger than its rows' squares, which are finite."""
+    hold_blas()
     products = np.empty((len(rows),) * 2)
-    for i, row in enumerate(rows):
-        products[i, : i + 1] = products[: i + 1, i] = rows[: i + 1] @ row
+    products.reshape(-1)[:: len(rows) + 1] = squares
+    for i in range(1, len(rows)):
+        products[i, :i] = products[:i, i] = rows[:i].dot(rows[i])
     return products
 
 

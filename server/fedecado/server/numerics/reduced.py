@@ -5,33 +5,34 @@ With J_i = I_i - I_i_k, what a flow changes by, the circuit reads
     C dx_c/dt = - sum_active J_i - F,    L dJ_i/dt = x_c - Gamma_i - J_i / G_i,    J_i = 0 at first
 
 so the active flows themselves enter neither x_c nor J nor a truncation error; F does. The state is kept
-as coefficients over the slots of a `Basis`: a row per J_i and one for x_c - x_c_start, written out (`whole`)
-or, with many clients, as a few numbers for each (`shared`). A step is one small solve on these, whatever d
-is, and the passes over long vectors do not become more with the number of steps. `Solution.central` is one
-weighted sum of rows, ready before `Solution.flows` is asked for.
+as coefficients over the slots of a `Basis`: a row per J_i and one for x_c - x_c_start, written out (`whole`,
+and `leap` where one step is enough) or, with many clients, as a few numbers for each (`shared`). A step is
+one small solve on these, whatever d is, and the passes over long vectors do not become more with the number
+of steps. `Solution.central` is one weighted sum of rows, ready before `Solution.flows` is asked for.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
 
 import numpy as np
 
 from fedecado.common.errors import NonFiniteError
 from fedecado.common.layout import Vector
+from fedecado.common.records import record
 from fedecado.server.numerics import arrow, shared, whole
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
 from fedecado.server.numerics.columns import hold_blas
 from fedecado.server.numerics.finite import largest
+from fedecado.server.numerics.leap import Leap, leap, pivot
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.renewal import WHOLE, Renewal
-from fedecado.server.numerics.spread import Coefficients, Own
+from fedecado.server.numerics.spread import Coefficients, Own, Written
 from fedecado.server.numerics.steps import Steps, integrate
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Solution:
     """The window's end, as coefficients until asked for as vectors."""
 
@@ -44,7 +45,7 @@ class Solution:
     F: Floats
     """Coefficients of F at the window's end."""
     C: float
-    norms: Floats
+    norms: Sequence[float]
     """RMS of every J_i, of what the centre moves by and of dx_c/dt, at the window's end."""
 
     def central(self, x_c: Vector) -> Vector:
@@ -55,7 +56,7 @@ class Solution:
         self,
         before: Sequence[Vector | None],
         F: Floats,
-        squares: Floats | None = None,
+        squares: list[float] | None = None,
         *,
         renewal: Renewal = WHOLE,
         alone: bool = False,
@@ -69,36 +70,37 @@ class Solution:
         return self.basis.advance(by, before, F, squares, kept=renewal.kept, alone=alone)
 
     @property
-    def J_squares(self) -> Floats:  # noqa: N802 - as in the formulas
+    def J_squares(self) -> list[float]:  # noqa: N802 - as in the formulas
         """Squared length of every J_i."""
-        return np.asarray(self.norms[:-2] ** 2 * self.basis.size)
+        return [norm * norm * self.basis.size for norm in self.norms[:-2]]
 
     @property
     def change(self) -> float:
         """RMS of what the centre moves by."""
-        return float(self.norms[-2])
+        return self.norms[-2]
 
     @property
     def rate(self) -> float:
         """RMS of dx_c/dt: zero when the circuit is at rest."""
-        return float(self.norms[-1])
+        return self.norms[-1]
 
-    def require_room(self, flow_squares: Floats) -> None:
+    def require_room(self, flow_squares: Iterable[float]) -> None:
         """Raise if a result is too long to be squared, and so to take part in a later round.
 
         `flow_squares` are the squared lengths of the active flows at the window's start.
         """
-        basis = self.basis
-        with np.errstate(over="ignore", invalid="ignore"):
-            if basis.sampled:
-                lengths = basis.bound(self.J.dense(self.x_c, self.F))
-            else:
-                lengths = self.norms * math.sqrt(basis.size)
-                lengths[-1] *= self.C
-            lengths[:-2] += np.sqrt(flow_squares)
-        longest = float(lengths.max())  # NaN if one is
-        if not longest < math.sqrt(largest(basis.dtype)):
-            values = longest / math.sqrt(basis.size)
+        basis, root = self.basis, math.sqrt(self.basis.size)
+        if basis.sampled:
+            with np.errstate(over="ignore", invalid="ignore"):
+                lengths = basis.bound(self.J.dense(self.x_c, self.F)).tolist()
+        else:
+            lengths = [root * norm for norm in self.norms]
+            lengths[-1] *= self.C
+        for i, square in enumerate(flow_squares):
+            lengths[i] += math.sqrt(square)
+        most = math.sqrt(largest(basis.dtype))
+        if not all(length < most for length in lengths):  # NaN is not
+            values = max(lengths, key=lambda length: (math.isnan(length), length)) / root
             raise NonFiniteError(
                 f"the central solve left the range of {basis.dtype} (values around {values:.3g}); "
                 "the state is unchanged"
@@ -110,26 +112,62 @@ class Reduced:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._factors, self._maps = arrow.FactorCache(arrow.factor), arrow.FactorCache(whole.factor)
+        self.factors, self.maps = arrow.FactorCache(arrow.factor), arrow.FactorCache(whole.factor)
+        self.pivots = arrow.FactorCache(pivot)
+        """Of many clients, of few, and of few that need one step."""
 
     @property
     def reuse(self) -> tuple[int, int]:
         """How often factors were there already, and how often not."""
-        return self._factors.hits + self._maps.hits, self._factors.misses + self._maps.misses
+        hits = self.factors.hits + self.maps.hits + self.pivots.hits
+        return hits, self.factors.misses + self.maps.misses + self.pivots.misses
 
     def solve(self, basis: Basis, versions: list[int | None], circuit: Circuit, level: int = 0) -> Solution:
         """Integrate over the window; `versions` names the offset a client started from, if any."""
         hold_blas()
-        own, rms = _own(basis, versions), self.options.norm == "rms"
         # Whatever overflows is caught, and said in words, by the check of the error and of the room.
         with np.errstate(over="ignore", invalid="ignore"):
             if len(versions) <= whole.MOST:
-                few = whole.March(basis, own, circuit, self._maps, basis.rms if rms else basis.peak)
-                rows, steps = integrate(few.attempt, few.rest, circuit.T, level, self.options)
-                return _solution(basis, circuit, steps, *few.ended(rows))
-            many = shared.March(basis, own, circuit, self._factors, partial(basis.norms, rms=rms))
+                return self._few(basis, versions, circuit, level)
+            own, norms = _own(basis, versions), partial(basis.norms, rms=self.options.norm == "rms")
+            many = shared.March(basis, own, circuit, self.factors, norms)
             state, steps = integrate(many.attempt, many.rest, circuit.T, level, self.options)
             return _solution(basis, circuit, steps, state.x_c, state.J, state.total)
+
+    def _few(self, basis: Basis, versions: list[int | None], circuit: Circuit, level: int) -> Solution:
+        """The same for few clients."""
+        few = _Few(self, basis, versions, circuit)
+        rows, steps = integrate(few.attempt, None, circuit.T, level, self.options)
+        if rows is not None:
+            return _solution(basis, circuit, steps, *few.march.ended(rows))
+        end = few.leap
+        return Solution(basis, end.x_c, Written(end.J), steps, end.F, circuit.C, end.norms)
+
+
+class _Few:
+    """A leap, where that is enough, or else the steps of `whole`, which are made ready only then."""
+
+    def __init__(self, solver: Reduced, basis: Basis, versions: list[int | None], circuit: Circuit) -> None:
+        self._solver, self._basis, self._versions, self._circuit = solver, basis, versions, circuit
+        self._rms = solver.options.norm == "rms"
+        self._leaps = self._rms and basis.size >= basis.slots and versions.count(None) == len(versions)
+
+    @cached_property
+    def leap(self) -> Leap:
+        return leap(self._basis, self._circuit, self._solver.pivots)
+
+    @cached_property
+    def march(self) -> whole.March:
+        basis, own = self._basis, _own(self._basis, self._versions)
+        return whole.March(
+            basis, own, self._circuit, self._solver.maps, basis.rms if self._rms else basis.peak
+        )
+
+    def attempt(self, rows: Floats | None, tau: float, dt: float) -> tuple[Floats | None, float]:
+        """As that of a march; no rows stand for rest, and for the end of the leap."""
+        if self._leaps and dt == self._circuit.T:
+            return None, self.leap.error
+        return self.march.attempt(self.march.rest if rows is None else rows, tau, dt)
 
 
 def _solution(
@@ -137,7 +175,7 @@ def _solution(
 ) -> Solution:
     after = total.copy()
     after[basis.total_slot] += 1.0
-    norms = basis.norms(J, x_c, after / c.C)
+    norms = basis.norms(J, x_c, after / c.C).tolist()
     return Solution(basis, x_c, J, steps, after, c.C, norms)
 
 

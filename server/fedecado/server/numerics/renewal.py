@@ -9,6 +9,7 @@ A client that computed with c I_i would have a flow of c I_i + J_i by the window
 flow goes theta_i. Who comes to rest no longer contradicts itself, so c becomes 1 and the optimum is the same.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -40,20 +41,22 @@ def trust(doubt: float) -> float:
     return 1.0 / (1.0 + doubt)
 
 
-def renewal(memory: Memory, doubt: float, changes: Floats, flows: Floats, rates: Floats) -> Renewal:
+def renewal(
+    memory: Memory, doubt: float, changes: Sequence[float], flows: Sequence[float], rates: Sequence[float]
+) -> Renewal:
     """From the squared lengths of every J_i, of the flows that these clients have and of d_i / T_i."""
     if not (memory.most or doubt):
         return WHOLE
-    distrust = 1.0 - trust(doubt)
-    # What J_i is beyond what the client was not given.
-    noise = np.maximum(changes - distrust * distrust * flows, 0.0)
-    known = flows > 0
-    ratios = np.divide(np.minimum(noise, flows), flows, out=np.zeros(len(flows)), where=known)
-    if known.any():
-        # Noise does no harm where flows are small beside what moves the client.
-        felt = ratios[known] * flows[known] / np.maximum(rates, flows)[known]
-        doubt += FOLLOW * (memory.most * float(felt.mean()) - doubt)
+    distrust, ratios, felt = 1.0 - trust(doubt), [], []
+    for change, flow, rate in zip(changes, flows, rates, strict=True):
+        # What J_i is beyond what the client was not given.
+        noise = min(max(change - distrust * distrust * flow, 0.0), flow)
+        ratios.append(noise / flow if flow else 0.0)
+        if flow:  # noise does no harm where a flow is small beside what moves its client
+            felt.append(noise / max(flow, rate))
+    if felt:
+        doubt += FOLLOW * (memory.most * sum(felt) / len(felt) - doubt)
     # What is renewed by 1 / k in its client's k-th window is the mean of all of them. What changes little, on
     # the way to rest, is not noise; nor does it help to look back from a client's first window.
-    added = 1.0 / (1.0 + memory.windows + memory.late * ratios)
+    added = 1.0 / (1.0 + memory.windows + memory.late * np.array(ratios))
     return Renewal(1.0 - distrust * added, added, doubt)

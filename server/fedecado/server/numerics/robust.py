@@ -123,7 +123,7 @@ def guard(basis: Basis, pulls: Pulls, robust: Robust, disbelieved: Collection[in
     Trimming comes first: a long vector that was shortened before would hide among the others' values. Belief
     comes last: the mean that a client gets instead is one of pulls that are within the other rules.
     """
-    median = float(np.median(np.sqrt(basis.squares() / basis.size)))
+    median = float(np.median(np.sqrt(np.asarray(basis.squares()) / basis.size)))
     bound, over = robust.norm_bound, 0
     if bound is not None:
         sent = pulls.lengths(basis)

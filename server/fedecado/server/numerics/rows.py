@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import sample
-from fedecado.server.numerics.columns import LONG_BLOCK, apart, blocks, over_columns, squared, summed
+from fedecado.server.numerics.columns import LONG_BLOCK, added, apart, blocks, over_columns, squared, summed
 from fedecado.server.numerics.finite import require_finite
 from fedecado.server.numerics.workspace import Workspace
 
@@ -161,8 +161,7 @@ class Rows:
                 source.draw(stripe, samples[first + i])
             return squares
 
-        parts = over_columns(self.size, work)
-        return parts[0] if len(parts) == 1 else [sum(part) for part in zip(*parts, strict=True)]
+        return added(over_columns(self.size, work))
 
     def _formed(self, row: Row) -> Vector:
         whole = self._workspace.vector(self.size, self.dtype)

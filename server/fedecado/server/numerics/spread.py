@@ -14,6 +14,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from fedecado.common.records import record
 from fedecado.server.numerics.circuit import Floats
 
 SPARE: Final = 8
@@ -103,7 +104,7 @@ class Spread:
         return np.asarray(squares)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Written:
     """The same for a few clients, written out."""
 

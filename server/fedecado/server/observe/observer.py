@@ -1,8 +1,9 @@
 """What a run tells those who watch it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, final
+
+from fedecado.common.records import record
 
 if TYPE_CHECKING:
     from fedecado.server.coordinator.journal import ClosedRound, Measurement
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 Outcome = Literal["accepted", "duplicate", "refused", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Window:
     """One update's place in its round."""
 

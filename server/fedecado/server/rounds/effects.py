@@ -1,9 +1,9 @@
 """What the driver of the engine is asked to do."""
 
-from dataclasses import dataclass
+from fedecado.common.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assign:
     """Send `client` the version and have it train."""
 
@@ -13,7 +13,7 @@ class Assign:
     round: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accept:
     """Tell the client its update counts; a duplicate counted before, and there is nothing to keep."""
 
@@ -22,7 +22,7 @@ class Accept:
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Refuse:
     """Tell the client its update does not count, and why."""
 
@@ -31,7 +31,7 @@ class Refuse:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cancel:
     """Tell the client to give a task up."""
 
@@ -40,7 +40,7 @@ class Cancel:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartTimer:
     """Report `DeadlinePassed(round)` or, with a task, `LeaseExpired(task)` after some seconds.
 
@@ -52,7 +52,7 @@ class StartTimer:
     task: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CloseRound:
     """Aggregate the updates of these tasks, in this order, then report `Aggregated`."""
 
@@ -60,14 +60,14 @@ class CloseRound:
     tasks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DropVersion:
     """No task needs this version any more."""
 
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finish:
     """The run is over."""
 

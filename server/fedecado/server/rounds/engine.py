@@ -53,7 +53,8 @@ class Engine:
         self._dispatch(event)
         if not self.finished:
             self._advance()
-        self._out += [do.DropVersion(version) for version in self.ledger.take_unused()]
+        if self.ledger.unused:
+            self._out += [do.DropVersion(version) for version in self.ledger.take_unused()]
         return self._out
 
     @classmethod
@@ -104,7 +105,11 @@ class Engine:
         return sorted(self.ledger.running)
 
     def _dispatch(self, event: Event) -> None:  # noqa: PLR0912 - one case per event
-        match event:
+        match event:  # the most frequent ones first
+            case on.UpdateArrived(client, task):
+                self._update(client, task)
+            case on.Aggregated(rate):
+                self._aggregated(rate)
             case on.Enrolled(client, samples, tasks):
                 self._enrolled(client, samples, tasks)
             case on.Disconnected(client):
@@ -117,16 +122,12 @@ class Engine:
                     self._left(client)
             case on.Unbanned(client):
                 self.banned.pop(client, None)
-            case on.UpdateArrived(client, task):
-                self._update(client, task)
             case on.TaskFailed(client, task):
                 self._failed(client, task)
             case on.LeaseExpired(task):
                 self._expired(task)
             case on.DeadlinePassed(number):
                 self._deadline(number)
-            case on.Aggregated(rate):
-                self._aggregated(rate)
             case on.Discarded():
                 self._let_go()
             case on.Measured(version, metrics):
@@ -193,8 +194,7 @@ class Engine:
             self._out.append(do.Refuse(task, client, f"task {task} is not open for {client!r}; {behind}"))
         else:
             self.ledger.move(task, "ready")
-            self.roster.ask(client, task)
-            self.roster.occupy(client, None)
+            self.roster.ask(client, task, None)
             record.last_done = task
             self._out.append(do.Accept(task, client))
 
@@ -204,8 +204,8 @@ class Engine:
         # The rest has a number of its own, for the failed task's lease may end during it.
         rest = self.ledger.number()
         self.resting[rest] = client
-        self.roster.ask(client, rest)
-        self._release(task)
+        self.roster.ask(client, rest, None)
+        self.ledger.forget(task)
         self._start_timer(self.rules.retry, rest)
 
     def _expired(self, number: int) -> None:
@@ -256,8 +256,9 @@ class Engine:
             self._open_round()
         if self.open:
             self._hand_out()
-            complete = self.rules.complete(self.enrolled, len(self.ledger.running), len(self.ready))
-            if complete or (self.late and len(self.ready) >= self.rules.min_updates):
+            ready = len(self.ledger.ready)
+            complete = self.rules.complete(self.enrolled, len(self.ledger.running), ready)
+            if complete or (self.late and ready >= self.rules.min_updates):
                 self._close()
 
     def _open_round(self) -> None:
@@ -279,10 +280,11 @@ class Engine:
     def _hand_out(self) -> None:
         """Give tasks to a seeded sample of the idle clients, as many as are wanted now."""
         idle = self.roster.idle
-        missing = self.rules.missing(
-            self.enrolled, len(self.ledger.running), len(self.ready), first=self.draws == 0
-        )
-        if self.paused or not idle or missing <= 0:
+        if self.paused or not idle:
+            return
+        running, ready = len(self.ledger.running), len(self.ledger.ready)
+        missing = self.rules.missing(self.enrolled, running, ready, first=self.draws == 0)
+        if missing <= 0:
             return
         # Who has to ask everyone need not draw.
         drawn = idle.copy()
@@ -299,11 +301,10 @@ class Engine:
             self._assign(client)
 
     def _assign(self, client: str) -> None:
-        task = self.ledger.number()
-        self.ledger.put(task, Task(client, self.version, self.round, self.roster.weight(client)))
-        self.roster.ask(client, task)
-        self.roster.occupy(client, task)
-        self._out.append(do.Assign(task, client, self.version, self.round))
+        task, version = self.ledger.number(), self.ledger.version
+        self.ledger.put(task, Task(client, version, self.round, self.roster.weight(client)))
+        self.roster.ask(client, task, task)
+        self._out.append(do.Assign(task, client, version, self.round))
         self._start_timer(self.rules.lease, task)
 
     def _close(self) -> None:

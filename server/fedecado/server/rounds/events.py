@@ -1,10 +1,11 @@
 """What can happen to a run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from fedecado.common.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Enrolled:
     """A client joined the run or came back; `tasks` are those it works on or holds results of.
 
@@ -16,21 +17,21 @@ class Enrolled:
     tasks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Disconnected:
     """A client's connection ended; it stays enrolled and may come back with its result."""
 
     client: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Left:
     """A client left the run for good."""
 
     client: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Banned:
     """A client, enrolled or not, is shut out: it leaves for good and cannot enrol until `Unbanned`."""
 
@@ -38,14 +39,14 @@ class Banned:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unbanned:
     """A client may enrol again, as one that is new."""
 
     client: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpdateArrived:
     """A client's complete and valid result for a task is here."""
 
@@ -53,7 +54,7 @@ class UpdateArrived:
     task: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskFailed:
     """A client gave a task up."""
 
@@ -61,33 +62,33 @@ class TaskFailed:
     task: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LeaseExpired:
     """The time that a task was given is over, or the rest after a failed one."""
 
     task: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadlinePassed:
     """The time that a round was given is over."""
 
     round: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Aggregated:
     """The central update of the closed round is done; `rate` is its ‖dx_c/dt‖."""
 
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Discarded:
     """The updates of the closed round could not be aggregated; the central state is unchanged."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Measured:
     """Someone evaluated a version."""
 
@@ -95,17 +96,17 @@ class Measured:
     metrics: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Paused:
     """No new tasks until resumed."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resumed:
     """Go on after a pause."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stopped:
     """End the run now."""
 

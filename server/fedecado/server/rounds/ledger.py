@@ -1,6 +1,5 @@
 """The open tasks, the updates that count, and the versions that either still needs."""
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,7 +33,7 @@ class Ledger:
         """Tasks of the round being aggregated."""
         self.unused: list[int] = []
         """Versions that nothing needs any more."""
-        self._users = Counter({version: 1})
+        self._users = {version: 1}
 
     def number(self) -> int:
         """A number that was never given out."""
@@ -43,7 +42,7 @@ class Ledger:
 
     def put(self, number: int, task: Task) -> None:
         self.tasks[number] = task
-        self._users[task.version] += 1
+        self._users[task.version] = self._users.get(task.version, 0) + 1
         self.move(number, task.phase)
 
     def move(self, number: int, phase: Phase) -> None:
@@ -73,7 +72,7 @@ class Ledger:
     def publish(self) -> None:
         """Go on to the next version; the newest one always has a user."""
         self.version += 1
-        self._users[self.version] += 1
+        self._users[self.version] = 1
         self._unuse(self.version - 1)
 
     def take_unused(self) -> list[int]:
@@ -81,7 +80,8 @@ class Ledger:
         return unused
 
     def _unuse(self, version: int) -> None:
-        self._users[version] -= 1
-        if self._users[version] == 0:
-            del self._users[version]
+        left = self._users.pop(version) - 1
+        if left:
+            self._users[version] = left
+        else:
             self.unused.append(version)

@@ -67,10 +67,10 @@ class Roster:
         self[client].task = task
         self._refresh(client)
 
-    def ask(self, client: str, task: int) -> None:
-        """Note that the client had its turn in this round."""
-        self.asked[client] = task
-        self._refresh(client)
+    def ask(self, client: str, turn: int, task: int | None) -> None:
+        """Note that the client had its turn in this round, and what it works on."""
+        self.asked[client] = turn
+        self.occupy(client, task)
 
     def ask_again(self, client: str) -> None:
         """Let the client have another turn in this round."""

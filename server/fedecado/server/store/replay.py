@@ -9,10 +9,10 @@ Whoever drives a run keeps to them, or a replay of its journal ends elsewhere:
   the federation. The engine hears of it with the event in `Driver.closed`, at any later time.
 """
 
-from dataclasses import dataclass
 from typing import Final, final
 
 from fedecado.common.errors import NumericsError, RoundError, StoreError
+from fedecado.common.records import record
 from fedecado.server.algorithms import Report
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import (
@@ -30,7 +30,7 @@ from fedecado.server.rounds import (
 _ENDINGS: Final = Aggregated, Discarded
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Closed:
     """A round that was aggregated, or given up, and of which the engine has not heard yet."""
 
