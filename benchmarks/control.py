@@ -18,7 +18,7 @@ def run(quick: bool) -> None:
                 Contender(name, lambda fleet=fleet, rounds=rounds: fleet.work(rounds))  # type: ignore[misc] # mypy wants no defaults here
                 for name, fleet in _fleets(stack, workers).items()
             ]
-            race(contenders, repeats=5)
+            race(contenders, repeats=5 if workers > 10 else 15)  # short rounds scatter more
         for contender in contenders:
             contender.seconds = [seconds / rounds for seconds in contender.seconds]
         report(f"control_{workers}", contenders, workers=workers, parameters=PARAMETERS, per="round")
