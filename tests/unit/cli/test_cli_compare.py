@@ -76,7 +76,7 @@ def test_finished_runs_are_not_run_again_and_changed_settings_are(capsys: pytest
     assert compare("--rounds", "4", "--quiet") == 0
     assert json.loads(damaged.read_text())["rounds"] == 4
     capsys.readouterr()
-    assert compare("--rounds", "4", "--solver-inertia", "0.3") == 0
+    assert compare("--rounds", "4", "--solver-inertia", "0.5") == 0
     assert "1 runs to do" in capsys.readouterr().err, "a knob of the circuit is none of FedAvg's"
 
 

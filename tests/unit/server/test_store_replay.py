@@ -159,7 +159,7 @@ def test_a_changed_window_of_an_update_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "name", "value", "quantity"),
     [
-        ("solver", "inertia", 0.3, "time"),
+        ("solver", "inertia", 0.5, "time"),
         ("rules", "target_updates", 3, "what became of the round"),
     ],
 )
