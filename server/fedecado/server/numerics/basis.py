@@ -182,7 +182,7 @@ class Basis:
         results = [self._successor(vector, self.dtype) for vector in vectors]
         moved: Floats = np.asarray(self._successor(total, np.float64), np.float64)
         widest, narrow = _widths(self.size, len(results), math.prod(changes.shape))
-        shares = np.broadcast_to(kept, len(results)).tolist()
+        shares = [kept] * len(results) if isinstance(kept, float) else kept.tolist()
 
         def work(stripe: slice) -> list[float]:
             lengths, tally = [0.0] * len(results), Tally(widest)
