@@ -18,6 +18,7 @@ DETAILS = (
     "central_change",
     "stretch",
     "reach",
+    "trust",
     "flow_median",
     "flow_max",
 )
