@@ -138,7 +138,7 @@ async def test_a_worker_that_stops_reading_is_cut_off_and_costs_no_memory(proces
     )
     layout = Layout.flat(4 << 20)
     async with (
-        ProtocolClient(address, "deaf", layout) as deaf,
+        ProtocolClient(address, "deaf", layout, growing=False) as deaf,
         ProtocolClient(address, "honest", layout) as honest,
     ):
         await deaf.hello()

@@ -12,7 +12,7 @@ import numpy as np
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.tls import TlsFiles
-from fedecado.common.transport import open_async_channel
+from fedecado.common.transport import channel_options, open_async_channel
 from fedecado.common.wire import BulkChunk, Receiver, encode, parse_coordinator_message, serialize_message
 from fedecado.v1 import PROTOCOL_MAJOR
 from fedecado.v1 import session_pb2 as pb
@@ -32,12 +32,19 @@ class ProtocolClient:
         layout: Layout,
         tls: TlsFiles | None = None,
         timeouts: Timeouts = Timeouts(3.0),  # noqa: B008 - a value that nobody changes
+        *,
+        growing: bool = True,
     ) -> None:
+        """Unless its window is `growing`, gRPC takes no more than 64 KiB ahead of who reads."""
         self.worker, self.layout = worker, layout
         self.incarnation = next(_incarnations)
         self.connection = 0
         self.run_id = ""
-        self._channel = open_async_channel(address, timeouts, tls)
+        if growing:
+            self._channel = open_async_channel(address, timeouts, tls)
+        else:
+            options = [*channel_options(timeouts), ("grpc.http2.bdp_probe", 0)]
+            self._channel = grpc.aio.insecure_channel(address, options=options)
         self._call: Any = None
 
     async def __aenter__(self) -> Self:
