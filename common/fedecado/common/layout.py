@@ -117,12 +117,10 @@ class Layout:
         """Shape and dtype of a state vector."""
         return (self.size,), np.dtype(self.dtype)
 
-    def fits(self, vector: Vector) -> bool:
-        """Whether `vector` has this layout's length and dtype."""
-        return (vector.shape, vector.dtype) == self._kind
-
     def check(self, vector: Vector, what: str = "vector") -> None:
-        """Raise unless it does."""
+        """Raise unless `vector` has this layout's length and dtype."""
+        if (vector.shape, vector.dtype) == self._kind:
+            return
         if vector.shape != (self.size,):
             raise LayoutError(
                 f"{what} has shape {vector.shape}, but the layout {self.digest[:12]} needs ({self.size},); "

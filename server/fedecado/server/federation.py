@@ -170,8 +170,7 @@ class Federation:
         `usual` is how long displacements were in recent rounds (`usual_displacement`), if that is known.
         """
         record, _ = self._open(task)
-        if not self.layout.fits(result.state):
-            self.layout.check(result.state, f"update of client {record.client!r}")
+        self.layout.check(result.state, f"update of client {record.client!r}")
         if not is_usable(result):
             _require_usable(result.state, self.layout, f"update of client {record.client!r}")
         check_scalars(record.client, result.time, record.weight, result.curvature)

@@ -13,11 +13,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedecado.server.numerics.circuit import Memory
-
-Floats = npt.NDArray[np.float64]
+from fedecado.server.numerics.circuit import Floats, Memory
 
 FOLLOW: Final = 0.2
 """How far the doubt follows what a round's clients say."""
