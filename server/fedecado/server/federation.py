@@ -2,7 +2,7 @@
 
 The driver (simulator or coordinator) passes events to `engine`, and for the effects calls `offer`,
 `accept`, `aggregate`, `commit` and `drop`. The heavy calls are apart so that a coordinator can run
-them beside its event loop, in this order: `prepare` and `absorb` while updates arrive, `aggregate` when the
+them beside its event loop, in this order: `absorb` while updates arrive, `aggregate` when the
 round closes (the new centre is ready), `commit` (flows are rewritten; the next round may be handed out).
 """
 
@@ -191,15 +191,6 @@ class Federation:
         """Whether updates are compared with what is usual."""
         return isinstance(self._algorithm, Guarded)
 
-    def prepare(self) -> None:
-        """Begin with the sums of the open round where all updates are left for its close.
-
-        So that there is less to do then; results are the same to the last bit.
-        """
-        if not self.eager:
-            with self._forgetting:
-                self._current_gather().begin()
-
     def absorb(self, tasks: tuple[int, ...]) -> None:
         """Take accepted updates of the open round, by arrival, into its sums, ahead of its close.
 
@@ -311,7 +302,7 @@ class Federation:
         with self._forgetting:
             return self._current_gather(len(tasks))
 
-    def _current_gather(self, tasks: int = 0) -> Gather:
+    def _current_gather(self, tasks: int) -> Gather:
         if self._gather is None:
             self._gather = self._algorithm.gather(
                 self._state, capacity=len(self.engine.ledger.running) + tasks

@@ -287,20 +287,3 @@ def test_an_update_is_taken_in_once_however_often_its_round_is_absorbed(
         run.federation.accept(run.tasks[client], Result(START + number, 1.0))
         run.federation.absorb(tuple(run.tasks[name] for name in list(SAMPLES)[:number]))
     assert len(looked) == 2 * len(SAMPLES), "one for the update, one for the answer"
-
-
-@pytest.mark.parametrize("algorithm", ["fedecado", "fedavg"])
-def test_a_round_that_was_prepared_comes_to_the_same_numbers(algorithm: AlgorithmName) -> None:
-    plain, prepared = Run(algorithm), Run(algorithm)
-    for number in range(3):
-        for run in (plain, prepared):
-            if run is prepared:
-                run.federation.prepare()
-                run.federation.prepare()
-            for client in SAMPLES:
-                run.deliver(client, START + number + len(client))
-            run.close()
-        np.testing.assert_array_equal(plain.federation.central, prepared.federation.central)
-        for client in plain.vectors.clients():
-            expected = np.asarray(plain.vectors.get(client))
-            np.testing.assert_array_equal(np.asarray(prepared.vectors.get(client)), expected)

@@ -9,7 +9,6 @@ What is as large as clients x parameters lives in a `ClientVectors` and changes 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import field
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -245,13 +244,6 @@ class Gather:
 
     def __len__(self) -> int:
         return len(self.clients)
-
-    def begin(self) -> None:
-        """Take in what is there before any update; what cannot be used raises in `add`."""
-        if self._total is not None:
-            with suppress(NonFiniteError):
-                self.basis.set_total(self._total)
-                self._total = None
 
     def add(self, update: Update) -> None:
         """Take in one update."""

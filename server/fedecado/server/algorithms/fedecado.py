@@ -1,11 +1,12 @@
 """FedECADO: the centre integrates the circuit over the round's common window."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from fedecado.common.layout import Vector
+from fedecado.common.records import record
 from fedecado.server.algorithms.base import (
     RESPONSE,
     Aggregated,
@@ -26,7 +27,7 @@ from fedecado.server.numerics.stretch import adapted, answered
 from fedecado.server.numerics.workspace import Workspace
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FedEcadoState:
     """Central state, all flows and their sum F (float64), simulated time, step level m, parts of T.
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fedecado.common.records import record
 from fedecado.server.algorithms import Report
 from fedecado.server.federation import Result
 from fedecado.server.observe.observer import Window
@@ -18,7 +19,7 @@ A round of a hundred clients takes some 5 KB.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClosedRound:
     """One closed round."""
 

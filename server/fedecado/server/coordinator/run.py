@@ -304,12 +304,18 @@ class Run(Facts):
         self.notify()
 
     def _carry_out(self, effect: Effect) -> None:
-        match effect:
+        match effect:  # the most frequent ones first
             case Assign():
                 self.durable.send(partial(self.handout.assign, effect))
             case Accept(task, client, duplicate):
                 if self.intake.accept(self.members.by_id[client], task, duplicate=duplicate):
                     self._computing.absorb()
+            case DropVersion(version):
+                if self.federation is not None:
+                    self.federation.drop(version)
+            case CloseRound(number, tasks):
+                self._computing.busy = True
+                self.beside.spawn(self._close(number, tasks, self.engine.enrolled))
             case Refuse(task, client, reason):
                 self.intake.refuse(self.members.by_id[client], task, reason)
             case Cancel(number, client, reason):
@@ -317,12 +323,6 @@ class Run(Facts):
             case StartTimer(seconds, number, task):
                 event = DeadlinePassed(number) if task is None else LeaseExpired(task)
                 self.beside.after(seconds, lambda: self.handle(event))
-            case CloseRound(number, tasks):
-                self._computing.busy = True
-                self.beside.spawn(self._close(number, tasks, self.engine.enrolled))
-            case DropVersion(version):
-                if self.federation is not None:
-                    self.federation.drop(version)
             case Finish(reason):
                 log.info("the run is over: %s", reason)
                 self.beside.after(self._timeouts.last_look, self.finished.set)
@@ -358,8 +358,6 @@ class Run(Facts):
             extra=about(round=number, updates=len(tasks), seconds=seconds, version=version),
         )
         self._published(version, made.state)
-        if self.engine.open:
-            federation.prepare()
         # Only now: a run that is over still has its last version measured.
         self._computing.busy = self.engine.closing != ()
         self._maybe_finished()

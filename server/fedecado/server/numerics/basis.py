@@ -205,7 +205,7 @@ class Basis:
                         _add(before, shares[i], by, after)
                     tally.add(after)
                     if squares is not None:
-                        lengths[i] += float(np.dot(after, after))
+                        lengths[i] += float(after.dot(after))
                 tally.total(sums)
             return lengths
 

@@ -103,7 +103,7 @@ class Circuit:
         T_i, h, w = list(map(float, times)), list(map(float, curvatures)), list(map(float, weights))
         _validate(T_i, h, w, enrolled)
         a, curvature = len(T_i), [w_i * h_i for w_i, h_i in zip(w, h, strict=True)]
-        now = max(T_i) if options.horizon == "longest" else math.sqrt(sum(t * t for t in T_i) / a)
+        now = max(T_i) if options.horizon == "longest" else math.sqrt(sum([t * t for t in T_i]) / a)
         window = window * (now / window) ** FOLLOW if window and options.horizon == "adaptive" else now
         # Who answers late answers a centre that has moved on: the later, the more slowly it may move.
         light = 1.0 + options.inertia * (enrolled - a)
@@ -127,7 +127,7 @@ class Circuit:
         own = options.window == "own"
         spans = [min(T, far * t) for far, t in zip(straight, T_i, strict=True)] if own else [T] * a
         G = [1.0 / span + wh for span, wh in zip(spans, curvature, strict=True)]
-        reluctance = sum(1.0 / g for g in G) / a
+        reluctance = sum([1.0 / g for g in G]) / a
         L = options.inductance or options.kappa * (reluctance * reluctance) / (4 * a)
         if not (math.isfinite(max(G)) and 0 < L < math.inf):
             raise _out_of_range(T_i, h)
@@ -162,19 +162,19 @@ class _Clients(NamedTuple):
         straight = [max(far, CAUTIOUS) for far in straight]
         # What few clients went says less of what is usual.
         a = len(self.lengths)
-        usual = options.rho * (1.0 + 2.0 / a) * math.sqrt(sum(v * v for v in self.lengths) / a)
+        usual = options.rho * (1.0 + 2.0 / a) * math.sqrt(sum([v * v for v in self.lengths]) / a)
         # Nobody whose window is as long as the others' is held back, however far it went.
         far = [stretch * (max(1.0, usual / v) if v else 1.0) for v in self.lengths]
         return [min(s, max(f, CAUTIOUS)) for s, f in zip(straight, far, strict=True)], straight
 
     def mean_reach(self, rho: list[float], T: float) -> float:
         """How many times its length the mean trajectory is extrapolated."""
-        return sum(min(T / t, far) for t, far in zip(self.times, rho, strict=True)) / len(rho)
+        return sum([min(T / t, far) for t, far in zip(self.times, rho, strict=True)]) / len(rho)
 
     def rest(self, parameters: int) -> float:
         """How far clients have come to rest in their stiffest direction, from 0 to 1, on average."""
         stiff = STIFFEST * parameters
-        left = sum(math.exp(-stiff * wh * t) for wh, t in zip(self.curvature, self.times, strict=True))
+        left = sum([math.exp(-stiff * wh * t) for wh, t in zip(self.curvature, self.times, strict=True)])
         return 1.0 - left / len(self.times)
 
 
@@ -183,12 +183,12 @@ def _validate(times: list[float], curvatures: list[float], weights: list[float],
         raise NoUpdatesError("no updates to aggregate; a round needs at least one")
     if len(times) > enrolled:
         raise NumericsError(f"{len(times)} updates from {enrolled} enrolled clients")
-    if not all(0 < t < math.inf for t in times):
-        raise WindowError(f"window times must be positive and finite; got {_offenders(times)}")
-    if not all(0 < w < math.inf for w in weights):
-        raise NonFiniteError(f"data weights must be positive and finite; got {_offenders(weights)}")
-    if not all(0 <= h < math.inf for h in curvatures):
-        raise NonFiniteError(f"curvatures must be finite and not negative; got {_offenders(curvatures, -1)}")
+    if bad := [t for t in times if not 0 < t < math.inf]:
+        raise WindowError(f"window times must be positive and finite; got {bad[:5]}")
+    if bad := [w for w in weights if not 0 < w < math.inf]:
+        raise NonFiniteError(f"data weights must be positive and finite; got {bad[:5]}")
+    if bad := [h for h in curvatures if not 0 <= h < math.inf]:
+        raise NonFiniteError(f"curvatures must be finite and not negative; got {bad[:5]}")
 
 
 def _out_of_range(times: list[float], curvatures: list[float]) -> NonFiniteError:
@@ -196,7 +196,3 @@ def _out_of_range(times: list[float], curvatures: list[float]) -> NonFiniteError
         f"window times between {min(times):g} and {max(times):g} with curvatures up to {max(curvatures):g} "
         "leave floating-point range; check the learning rates the clients report"
     )
-
-
-def _offenders(values: list[float], above: float = 0) -> list[float]:
-    return [v for v in values if not (math.isfinite(v) and v > above)][:5]

@@ -53,7 +53,7 @@ def leap(basis: Basis, c: Circuit, pivots: FactorCache[float]) -> Leap:
     first, coefficients = basis.move_slots[0], [-far] * (len(G) + 1)
     coefficients[first : first + len(G)] = [far * along for along in ahead]
     x_c = np.array(coefficients)
-    J = np.multiply.outer(b, x_c)
+    J = np.array(b)[:, None] * x_c
     J.reshape(-1)[first :: len(x_c) + 1] -= ahead  # their own entries: displacements lie one behind the other
     products = gram.dot(x_c)
     square, root = float(x_c.dot(products)), math.sqrt(basis.size)

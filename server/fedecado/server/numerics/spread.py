@@ -112,7 +112,9 @@ class Written:
 
     def times(self, factor: float | Floats) -> Self:
         """The same rows, shortened, all alike or each by its own factor."""
-        return type(self)((factor if isinstance(factor, float) else factor[:, None]) * self.rows)
+        if isinstance(factor, float):
+            return self if factor == 1.0 else type(self)(factor * self.rows)
+        return type(self)(factor[:, None] * self.rows)
 
     def dense(self, *more: Floats) -> Floats:
         """The rows, with `more` of them behind."""

@@ -7,10 +7,10 @@ error was below a quarter of it (m - 1, as soon as the position is a multiple of
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from fedecado.common.errors import NonFiniteError
+from fedecado.common.records import record
 from fedecado.server.numerics.options import Options
 
 S = TypeVar("S")
@@ -19,7 +19,7 @@ Attempt = Callable[[S, float, float], tuple[S, float]]
 """(state, tau, dt) -> (state at tau + dt, truncation error)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Steps:
     """What the step control did over one window."""
 

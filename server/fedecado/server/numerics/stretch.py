@@ -63,8 +63,11 @@ def answered(basis: Basis, versions: Sequence[int | None]) -> Answer | None:
     slots = [slot for slot, older in zip(basis.move_slots, versions, strict=True) if older is None]
     if gram is None or F is None or not slots:
         return None
-    moves = gram[slots].sum(0).tolist()
-    square = sum(moves[slot] for slot in slots)
+    chosen = [0.0] * len(gram)
+    for slot in slots:
+        chosen[slot] = 1.0
+    moves = gram.dot(chosen).tolist()
+    square = sum([moves[slot] for slot in slots])
     size = math.sqrt(max(0.0, square)) * math.sqrt(max(0.0, float(gram[F, F])))
     share = len(slots) / len(versions)
     return Answer(min(1.0, max(-1.0, -moves[F] / size)), share) if 0 < size < math.inf else None
