@@ -23,11 +23,12 @@ from fedecado.server.numerics.changes import Changes
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import (
     LONG_BLOCK,
-    added,
     apart,
     blocks,
     fast_width,
     over_columns,
+    squared_rows,
+    summed,
 )
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.rows import Row, Rows
@@ -118,13 +119,13 @@ class Basis:
         """
         rows = [] if total is None else [Row("sum of flows", total)]
         offsets: dict[int, int] = {}
-        slots = []
+        slots, whole = [], (self.size,)
         for end, start, older in moves:
-            for what, vector in (("end state", end), ("start state", start)):
-                if vector.shape != (self.size,):
-                    raise LayoutError(
-                        f"{what} has shape {vector.shape}; the model has {self.size} parameters"
-                    )
+            if not end.shape == start.shape == whole:
+                what, wrong = ("start", start) if end.shape == whole else ("end", end)
+                raise LayoutError(
+                    f"{what} state has shape {wrong.shape}; the model has {self.size} parameters"
+                )
             if older and older[0] not in self._offset_slots and older[0] not in offsets:
                 version, x_c = older
                 offsets[version] = self.slots + len(rows)
@@ -184,34 +185,34 @@ class Basis:
         widest, narrow = _widths(self.size, len(results), math.prod(changes.shape))
         shares = [kept] * len(results) if isinstance(kept, float) else kept.tolist()
 
-        def work(stripe: slice) -> list[float]:
-            lengths, tally = [0.0] * len(results), Tally(widest)
+        def work(stripe: slice) -> Floats:
+            lengths, tally = np.zeros(len(results)), Tally(widest)
             formed, room = self._rows.room(widest), apart(changes.room, widest, self.dtype)
             for columns in blocks(stripe, widest):
-                rows, sums = self._rows.block(columns, formed), moved[columns]
+                rows, sums, first = self._rows.block(columns, formed), moved[columns], 0
                 if not alone:
                     tally.add(total[columns])
-                for i, by in enumerate(changes.on(rows, narrow, room)):
-                    if not tally.room(2):
+                for some in changes.on(rows, narrow, room):
+                    if not tally.room(2 * len(some)):
                         tally.total(sums)
                         tally.add(sums)
-                    vector, after = vectors[i], results[i][columns]
-                    if vector is None:
+                    for i, by in enumerate(some, first):
+                        vector, after = vectors[i], results[i][columns]
+                        if vector is not None:
+                            if not alone:
+                                tally.add(vector[columns], -1.0)
+                            _add(vector[columns], shares[i], by, after)
                         after[:] = by
-                    else:
-                        before = vector[columns]
-                        if not alone:
-                            tally.add(before, -1.0)
-                        _add(before, shares[i], by, after)
-                    tally.add(after)
+                    tally.add_all(some)
                     if squares is not None:
-                        lengths[i] += float(after.dot(after))
+                        lengths[first : first + len(some)] += squared_rows(some)
+                    first += len(some)
                 tally.total(sums)
             return lengths
 
         parts = over_columns(self.size, work)
         if squares is not None:
-            squares[:] = added(parts)
+            squares[:] = summed(parts).tolist()
         return results, moved
 
     def _successor(self, vector: Vector | None, dtype: npt.DTypeLike) -> Vector:
@@ -304,8 +305,5 @@ def _widths(size: int, results: int, multiplications: int) -> tuple[int, int]:
 
 
 def _add(before: Vector, share: float, by: Vector, after: Vector) -> None:
-    if share == 1.0:
-        np.add(before, by, out=after)
-    else:
-        np.multiply(before, share, out=after)
-        after += by
+    """Add a share of what was before, for which there is room where it is going to be."""
+    by += before if share == 1.0 else np.multiply(before, share, out=after)
