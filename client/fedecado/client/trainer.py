@@ -68,7 +68,10 @@ class Trainer:
     def run(self, work: Work, progress: Progress) -> Outcome:
         if isinstance(work, Measuring):
             return self._measure(work)
-        return self._train(work, progress) if self._guard is None else self._train_privately(work, progress)
+        train = self._train if self._guard is None else self._train_privately
+        trained = train(work, progress)
+        _assigned(work).settle(trained.state, trained.window)
+        return trained
 
     def _train_privately(self, work: Training, progress: Progress) -> Trained:
         """Only noised parameters and the steps taken leave this; errors of user code may quote data."""
@@ -101,7 +104,7 @@ class Trainer:
         result = run_window(
             self._task,
             self._flat,
-            Assignment(work.state, work.drift, given.pull, given.weight),
+            _assigned(work),
             self._plan(given.hints),
             round_seed=given.task_id,
             cancelled=work.stopped,
@@ -149,6 +152,11 @@ def make_device(name: str, local_index: int | None, threads: int | None) -> torc
     if threads is not None:
         torch.set_num_threads(threads)
     return pick_device(name, local_index)
+
+
+def _assigned(work: Training) -> Assignment:
+    given = work.header
+    return Assignment(work.state, work.drift, given.pull, given.weight, given.drift_after)
 
 
 def _describe(device: torch.device) -> str:

@@ -5,9 +5,12 @@ weight, I_i / w_i), `w_i` data weight, `T_i` simulated time of the window. Each 
 
     x <- x - eta (grad f(x) + mu (x - x_start) - b),    tau <- tau + eta
 
-and T_i = tau / w_i. Clipping bounds the whole bracket and momentum averages it, not grad f(x) alone:
-both vanish where grad f(x) balances the drift, so they do not move that point. Weight decay belongs to
-f and is added after clipping, in the order of torch's own SGD.
+and T_i = tau / w_i. What of the drift is not to lead the client to other gradients is added in the end,
+x <- x + after tau b (`Assignment.settle`).
+
+Clipping bounds the whole bracket and momentum averages it, not grad f(x) alone: both vanish where grad f(x)
+balances the drift, so they do not move that point. Weight decay belongs to f and is added after clipping, in
+the order of torch's own SGD.
 
 A drift can push a client uphill, to where its loss is steep and steps of `eta` are no longer stable: the
 window then ends far away, and the next drift is made from that. So a window with a drift is `steady`: the
@@ -107,18 +110,34 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
-    """What the centre asks of a client: where to start (parameters and buffers), `b`, `mu` and `w_i`."""
+    """What the centre asks of a client: where to start (parameters and buffers), `b`, `mu` and `w_i`.
+
+    `after` is how much more of `b` is added when the window is over, see `settle`.
+    """
 
     start: Vector
     drift: Vector | None = None
     pull: float = 0.0
     weight: float = 1.0
+    after: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.weight < math.inf:
             raise ConfigError(f"the client's weight is {self.weight}; it must be positive and finite")
         if not 0 <= self.pull < math.inf:
             raise ConfigError(f"the pull mu is {self.pull}; it must be 0 or positive, and finite")
+        if not 0 <= self.after < math.inf:
+            raise ConfigError(f"the drift afterwards is {self.after}; it must be 0 or positive, and finite")
+
+    def settle(self, state: Vector, time: float) -> None:
+        """Add to a window's final state, T_i = `time`, what of the drift no gradient was to see.
+
+        Not a part of the window: it is the centre's own, so a client that clips what it sends and adds noise
+        to it does so before.
+        """
+        if self.drift is not None and self.after:
+            factor = self.drift.dtype.type(self.after * self.weight * time)
+            state[: len(self.drift)] += factor * self.drift
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -45,7 +45,7 @@ class SyntheticTask:
         x = _times(work.state, 1 - eta)
         x += (eta * np.float32(where)) * self._direction
         if work.drift is not None:
-            x[: work.drift.size] += _times(work.drift, eta)
+            x[: work.drift.size] += _times(work.drift, eta * np.float32(1 + work.header.drift_after))
         if nan:
             x[0] = math.nan
         weight = work.header.weight

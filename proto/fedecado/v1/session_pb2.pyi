@@ -551,7 +551,9 @@ class Assign(_message.Message):
     instead, then all that are announced are.
 
     The worker starts from x_start = x_c and steps
-      x <- x - eta (grad f_i(x) + mu (x - x_start) - b).
+      x <- x - eta (grad f_i(x) + mu (x - x_start) - b),    tau <- tau + eta
+    and after the last step, and after clipping and noise for privacy if there are any,
+      x <- x + drift_after tau b.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -567,6 +569,7 @@ class Assign(_message.Message):
     REFRESH_CURVATURE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     DRIFT_FIELD_NUMBER: _builtins.int
+    DRIFT_AFTER_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.int
     model_version: _builtins.int
@@ -583,6 +586,10 @@ class Assign(_message.Message):
     """Length of the drift b (FedECADO: I_i / w_i), trainable parameters only; 0 for none, b = 0."""
     refresh_curvature: _builtins.bool
     """Measure h_i again at the start of this task and send it with the update."""
+    drift_after: _builtins.float
+    """How much more of the drift is added when all steps are done. 0 to workers of versions before 1.3,
+    whose drift is larger by as much.
+    """
     traceparent: _builtins.str
     """Trace that this task belongs to, as in the W3C's traceparent header; empty when none is kept."""
     @_builtins.property
@@ -607,11 +614,12 @@ class Assign(_message.Message):
         refresh_curvature: _builtins.bool = ...,
         state: _transfer_pb2.Enclosed | None = ...,
         drift: _transfer_pb2.Enclosed | None = ...,
+        drift_after: _builtins.float = ...,
         traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["drift", b"drift", "hints", b"hints", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drift", b"drift", "drift_bytes", b"drift_bytes", "hints", b"hints", "model_version", b"model_version", "pull", b"pull", "refresh_curvature", b"refresh_curvature", "round", b"round", "state", b"state", "state_bytes", b"state_bytes", "task_id", b"task_id", "traceparent", b"traceparent", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drift", b"drift", "drift_after", b"drift_after", "drift_bytes", b"drift_bytes", "hints", b"hints", "model_version", b"model_version", "pull", b"pull", "refresh_curvature", b"refresh_curvature", "round", b"round", "state", b"state", "state_bytes", b"state_bytes", "task_id", b"task_id", "traceparent", b"traceparent", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -53,15 +53,18 @@ class Learning:
 
     def train(self, client: int, offer: Offer, profile: Profile) -> Result:
         task, given = self._tasks[client], offer.assignment
+        assigned = Assignment(offer.state, given.drift, given.pull, offer.weight, given.after)
         result = run_window(
             task,
             self._flat,
-            Assignment(offer.state, given.drift, given.pull, offer.weight),
+            assigned,
             replace(self._plan, rate=profile.rate, epochs=profile.epochs),
             round_seed=offer.task,
         )
+        state = self._released(client, offer, result.state)
+        assigned.settle(state, result.time)
         return Result(
-            self._released(client, offer, result.state),
+            state,
             result.time,
             self._curvature(client),
             result.steps,

@@ -44,13 +44,16 @@ class Quadratics:
         # The step is affine; what does not change over the window is added up once.
         matrix = eta * (self.A[client] + mu * np.eye(len(x)))
         constant = eta * (self._pulls[client] + mu * x_start)
-        if offer.assignment.drift is not None:
-            constant = constant + eta * offer.assignment.drift
+        drift, rest = offer.assignment.drift, offer.assignment.after * eta * profile.epochs
+        if drift is not None:
+            constant = constant + eta * drift
         time = eta * profile.epochs / offer.weight
         with np.errstate(over="ignore", invalid="ignore"):  # a rate too large diverges; the centre refuses it
             for _ in range(profile.epochs):
                 x -= matrix @ x - constant
             before, after = (self._loss(client, at) for at in (x_start, x))
+            if drift is not None and rest:
+                x += rest * drift
         return Result(x, time, float(self._curvatures[client]), profile.epochs, before, after)
 
     def evaluate(self, state: Vector) -> dict[str, float]:

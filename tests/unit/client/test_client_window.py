@@ -380,7 +380,35 @@ def test_a_plan_out_of_range_names_its_field(change: dict[str, Any]) -> None:
 
 
 def test_an_assignment_out_of_range_is_refused() -> None:
-    wrong: list[dict[str, Any]] = [{"weight": 0.0}, {"weight": math.inf}, {"pull": -1.0}, {"pull": math.nan}]
+    wrong: list[dict[str, Any]] = [
+        *({"weight": 0.0}, {"weight": math.inf}),
+        *({"pull": -1.0}, {"pull": math.nan}),
+        *({"after": -1.0}, {"after": math.nan}, {"after": math.inf}),
+    ]
     for values in wrong:
         with pytest.raises(ConfigError):
             Assignment(np.zeros(1), **values)
+
+
+def test_the_rest_of_a_drift_is_added_when_the_window_is_over() -> None:
+    """after tau b, with tau = w T; to parameters, and not to buffers."""
+    state = np.array([1.0, 2.0, 3.0], np.float32)
+    given_ = Assignment(np.zeros(3, np.float32), np.array([4.0, -4.0], np.float32), weight=2.0, after=0.5)
+    given_.settle(state, 0.25)
+    np.testing.assert_array_equal(state, [2.0, 1.0, 3.0])
+    replace(given_, after=0.0).settle(state, 0.25)
+    replace(given_, drift=None).settle(state, 0.25)
+    np.testing.assert_array_equal(state, [2.0, 1.0, 3.0])
+
+
+def test_where_gradients_are_the_same_everywhere_it_does_not_matter_when_a_drift_is_added() -> None:
+    plane = Task(nn.Linear(2, 1, bias=False), (torch.ones(6, 2),), lambda m, batch: m(batch[0]).mean())
+    flat = FlatModel(plane.model, torch.device("cpu"))
+    start, flow = np.ones(2, np.float32), np.array([3, -1], np.float32)
+    ends = []
+    for after in (0.0, 0.7):
+        given_ = Assignment(start, flow / np.float32(1 + after), weight=1.5, after=after)
+        result = run_window(plane, flat, given_, Plan(0.1, batch_size=2, steady=False), round_seed=0)
+        given_.settle(result.state, result.time)
+        ends.append(result.state)
+    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-6)

@@ -56,6 +56,16 @@ def test_the_clip_bounds_what_is_sent() -> None:
     assert np.linalg.norm(outcome.state - 1) == pytest.approx(0.5, rel=1e-4)
 
 
+def test_what_the_centre_adds_itself_is_not_clipped() -> None:
+    """The rest of a drift says nothing of the data, and is added to what was clipped and given noise."""
+    drift = np.array([1e-6, 0], np.float32)
+    order = Training(Assign(task_id=1, weight=1.0, drift_after=1e7), np.ones(2, "float32"), drift)
+    made = trainer(multiplier=1e-9)
+    outcome, without = made.run(order, lambda *_: None), made.run(work(), lambda *_: None)
+    assert isinstance(outcome, Trained) and isinstance(without, Trained)
+    np.testing.assert_allclose(outcome.state - without.state, [0.2 * 1e7 * 1e-6, 0], atol=1e-4)
+
+
 def test_what_user_code_says_when_it_fails_stays_in_the_workers_log(caplog: Any) -> None:
     def fail(model: nn.Module, batch: Any) -> torch.Tensor:
         raise ValueError("patient 17 has no scan")

@@ -1,5 +1,6 @@
 """The user's task as a worker runs it: hints, curvature, and what the command makes of settings."""
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,16 @@ def test_a_window_takes_weight_pull_and_drift_from_the_assignment() -> None:
     assert outcome.window == pytest.approx(0.15)
     pulled, free = train(make(), pull=10.0).state, train(make()).state
     assert (pulled > free).all()
+
+
+def test_the_rest_of_the_drift_is_added_to_what_is_sent() -> None:
+    header = Assign(task_id=1, weight=2.0, drift_after=0.5)
+    outcome = make().run(Training(header, np.ones(2, "float32"), np.full(2, 3.0, "float32")), ignore)
+    assert isinstance(outcome, Trained)
+    np.testing.assert_allclose(outcome.state, 1.0 + 0.5 * 3 * 0.1 * 3.0, rtol=1e-6)
+    header.drift_after = math.nan
+    with pytest.raises(ConfigError, match="afterwards"):
+        make().run(Training(header, np.ones(2, "float32"), np.full(2, 3.0, "float32")), ignore)
 
 
 def test_hints_apply_only_to_what_the_user_left_open() -> None:

@@ -23,7 +23,10 @@ def test_any_number_of_rounds_of_synthetic_updates_stays_finite() -> None:
         if isinstance(effect, Assign):
             offer = federation.offer(effect.task)
             drift = None if offer.assignment.drift is None else offer.assignment.drift.copy()
-            work = Training(AssignHeader(task_id=effect.task, weight=offer.weight), offer.state.copy(), drift)
+            header = AssignHeader(
+                task_id=effect.task, weight=offer.weight, drift_after=offer.assignment.after
+            )
+            work = Training(header, offer.state.copy(), drift)
             trained = task.train(work, clients[effect.client], 0.0)
             assert isinstance(trained, Trained)
             result = Result(trained.state, trained.window, 1.0)

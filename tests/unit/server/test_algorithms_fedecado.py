@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -104,7 +105,20 @@ def test_the_flow_reaches_its_client_divided_by_the_weight() -> None:
     given = algorithm.assignment(state, "c", 2.0)
     assert given.drift is not None and given.drift.dtype == np.float32
     np.testing.assert_array_equal(given.drift, [0.5, -1.5])
-    assert given.pull == 0.0
+    assert (given.pull, given.after) == (0.0, 0.0)
+
+
+def test_what_is_doubted_of_a_flow_is_added_later() -> None:
+    algorithm, flows = FedEcado(), MemoryVectors()
+    state = replace(algorithm.init(np.zeros(2, np.float32), flows), doubt=0.25)
+    flows.put("c", np.array([1.0, -3.0], np.float32))
+    given = algorithm.assignment(state, "c", 2.0)
+    assert given.after == 0.25 and given.drift is not None
+    np.testing.assert_allclose(given.drift, [0.4, -1.2], rtol=1e-6)
+    np.testing.assert_allclose((1 + given.after) * given.drift, [0.5, -1.5], rtol=1e-6, err_msg="in all")
+    at_once = given.at_once()
+    assert at_once.after == 0.0 and at_once.drift is not None
+    np.testing.assert_array_equal(at_once.drift, [0.5, -1.5])
 
 
 def test_forgetting_a_client_takes_its_flow_out_of_the_sum() -> None:

@@ -170,22 +170,25 @@ def test_inductance_follows_critical_damping_unless_given() -> None:
     assert build(Options(inductance=0.7, kappa=2.0)).L == 0.7
 
 
-@pytest.mark.parametrize(("visits", "windows"), [(0.0, 0.0), (0.5, 0.5), (2.0, 1.4), (99.0, 1.4)])
-def test_flows_look_back_on_the_windows_there_have_been(visits: float, windows: float) -> None:
-    timescale = Timescale(visits=visits)
-    assert build(Options(memory=2.0), timescale=timescale).memory == pytest.approx((1.4, windows, 0.0)), (
+@pytest.mark.parametrize(
+    ("visits", "windows", "more"), [(0, 0, 0), (0.5, 0.5, 0), (2, 1.4, 0.6), (99, 1.4, 1.4)]
+)
+def test_flows_look_back_on_the_windows_there_have_been(visits: float, windows: float, more: float) -> None:
+    timescale = Timescale(visits=visits, staleness=1.0)
+    assert build(Options(memory=2.0), timescale=timescale).memory == pytest.approx((1.4, windows, more)), (
         "2, times 7 / 10"
     )
     assert build(Options(memory=0.0), timescale=timescale).memory == (0.0, 0.0, 0.0)
     assert build(Options(memory=2.0), timescale=timescale, enrolled=3).memory[0] == 0.0, "nobody is absent"
 
 
-def test_flows_look_further_back_the_later_clients_answer() -> None:
-    late = Timescale(visits=99.0, staleness=2.0)
-    assert build(Options(memory=1.0), timescale=late).memory == pytest.approx((0.7, 0.7, 1.4))
-    assert build(Options(memory=1.0, late="alike"), timescale=late).memory == pytest.approx((0.7, 0.7, 0.0))
-    early = late._replace(visits=0.5)
-    assert build(Options(memory=1.0), timescale=early).memory == pytest.approx((0.7, 0.5, 0.0))
+@pytest.mark.parametrize(("staleness", "windows", "more"), [(0, 0, 0), (0.5, 0.35, 0.175), (2, 0.7, 1.4)])
+def test_flows_look_further_back_the_later_clients_answer(
+    staleness: float, windows: float, more: float
+) -> None:
+    late = Timescale(visits=99.0, staleness=staleness)
+    assert build(Options(memory=1.0), timescale=late).memory == pytest.approx((0.7, windows, more))
+    assert build(Options(memory=1.0, late="alike"), timescale=late).memory == pytest.approx((0.7, 0.0, 0.0))
 
 
 @pytest.mark.parametrize(("inertia", "expected"), [(0.0, 1.0), (0.1, 1.7), (1.0, 8.0)])

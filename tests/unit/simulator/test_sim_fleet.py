@@ -73,14 +73,15 @@ def test_circumstances_out_of_range_are_refused(changes: dict[str, Any]) -> None
 
 
 def test_a_quadratic_client_makes_the_steps_that_every_client_makes() -> None:
-    """x <- x - eta (grad f(x) + mu (x - x_start) - b), and T_i is the sum of eta / w_i."""
+    """x <- x - eta (grad f(x) + mu (x - x_start) - b), in the end after tau b, and T_i is tau / w_i."""
     q, draw = Quadratics(3, size=4, seed=2), np.random.default_rng(0)
     start, drift = draw.standard_normal(4), draw.standard_normal(4)
-    offer = Offer(0, 0, start, 1.6, Assignment(pull=0.3, kept=drift))
+    offer = Offer(0, 0, start, 1.6, Assignment(pull=0.3, kept=drift * 1.25, after=0.25))
     result = q.train(1, offer, Profile(rate=0.02, epochs=9, pace=1.0))
     x = start.copy()
     for _ in range(9):
         x = x - 0.02 * (q.gradient(1, x) + 0.3 * (x - start) - drift)
+    x += 0.25 * 9 * 0.02 * drift
     np.testing.assert_allclose(result.state, x, rtol=1e-12)
     assert result.time == pytest.approx(9 * 0.02 / 1.6, rel=1e-15)
     assert result.curvature == pytest.approx(np.trace(q.A[1]) / 4, rel=1e-12)

@@ -9,7 +9,7 @@ What is as large as clients x parameters lives in a `ClientVectors` and changes 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -86,14 +86,25 @@ class Assignment:
     kept: Vector | None = None
     """w_i b, as it is kept of a client, to look at until its next update is aggregated."""
     weight: float = 1.0
-    """w_i, if that is not part of it already; over the share of it that the client is given."""
+    """w_i, if that is not part of it already."""
+    after: float = 0.0
+    """How many times b is added when the window is over, times what its steps add up to."""
+
+    @property
+    def divisor(self) -> float:
+        """What makes b of what is kept."""
+        return self.weight * (1.0 + self.after)
 
     @property
     def drift(self) -> Vector | None:
         """b as a vector of its own; what is sent is divided on the way."""
-        if self.kept is None or self.weight == 1.0:
+        if self.kept is None or self.divisor == 1.0:
             return self.kept
-        return np.asarray(self.kept / self.kept.dtype.type(self.weight))
+        return np.asarray(self.kept / self.kept.dtype.type(self.divisor))
+
+    def at_once(self) -> "Assignment":
+        """The same for a client that cannot add anything when the window is over."""
+        return replace(self, after=0.0)
 
 
 @record
@@ -239,8 +250,6 @@ class Gather:
         self.basis = basis or Basis(len(central), central.dtype, capacity=capacity)
         self.clients: dict[str, Update] = {}
         self._flow_squares: list[float] = []
-        self.trust = 1.0
-        """The share of its flow that a client is given."""
 
     def __len__(self) -> int:
         return len(self.clients)

@@ -60,7 +60,7 @@ class FedEcado(Plain):
         return FedEcadoState(central, vectors, np.zeros(len(central)))
 
     def assignment(self, state: FedEcadoState, client: str, weight: float) -> Assignment:
-        return Assignment(kept=state.flows.get(client), weight=weight / trust(state.doubt))
+        return Assignment(kept=state.flows.get(client), weight=weight, after=state.doubt)
 
     def gather(self, state: FedEcadoState, capacity: int = 0) -> Gather:
         basis = Basis(
@@ -70,7 +70,7 @@ class FedEcado(Plain):
             gram=True,
             workspace=self._workspace,
         )
-        gather = Gather(
+        return Gather(
             state.central,
             state.version,
             basis=basis,
@@ -78,8 +78,6 @@ class FedEcado(Plain):
             lengths=self._lengths,
             total=state.F if self.options.absent == "held" else None,
         )
-        gather.trust = trust(state.doubt)
-        return gather
 
     def aggregate(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> Aggregated[FedEcadoState]:
         basis, (hits, misses) = gathered.basis, self._solver.reuse
@@ -134,7 +132,6 @@ class FedEcado(Plain):
             alone = all(name in active or name.startswith(RESPONSE) for name in flows.clients())
             before = [flows.get(client) for client in active]
             rates = [square / (t * t) for square, t in zip(moved, times, strict=True)]
-            # Late clients were given a share of an earlier version, which is all but the same one.
             renewed = renewal(circuit.memory, state.doubt, solution.J_squares, flow_squares, rates)
             after, F = solution.flows(before, state.F, squares, renewal=renewed, alone=alone)
             for client, flow, square in zip(active, after, squares, strict=True):
@@ -168,8 +165,8 @@ class FedEcado(Plain):
         return replace(state, F=state.F - flow)
 
     def pulls(self, gathered: Gather) -> Pulls:
-        """d_i / T_i - c I_i, for an honest client -w_i grad f_i: a displacement less its own flow's part."""
-        return Pulls(1 / np.asarray(gathered.times()), gathered.flows(), gathered.trust)
+        """d_i / T_i - I_i, for an honest client -w_i grad f_i: a displacement less its own flow's part."""
+        return Pulls(1 / np.asarray(gathered.times()), gathered.flows())
 
 
 def _median(values: list[float]) -> float:

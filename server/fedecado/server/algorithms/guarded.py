@@ -86,7 +86,7 @@ class Guarded(Generic[S]):
         size, clients = len(state.central), list(gathered.clients)
         moves = sketches([move for _, _, move in gathered.moves()], size)
         rates = moves / np.asarray(gathered.times())[:, None]
-        flows = gathered.trust * sketches(gathered.flows(), size)
+        flows = sketches(gathered.flows(), size)
         heard = {}
         for client, rate, flow in zip(clients, rates, flows, strict=True):
             known = state.flows.get(RESPONSE + client)

@@ -4,17 +4,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import final
+from typing import Final, final
 
 from fedecado.common import enclosed
 from fedecado.common.layout import Vector
 from fedecado.common.wire import Frames, encode
+from fedecado.server.algorithms import Assignment
 from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.outbox import Parcel
 from fedecado.server.coordinator.session import envelope
 from fedecado.server.federation import Offer
 from fedecado.server.rounds import Engine
 from fedecado.v1 import session_pb2 as pb
+
+_AFTER_SINCE: Final = 3
+"""The minor version whose workers know that a part of the drift is added when the window is over."""
 
 
 @dataclass(frozen=True)
@@ -63,31 +67,33 @@ def assignment(
     traceparent: str = "",
 ) -> tuple[Parcel, int]:
     """A task: its header, the version in a form that workers share, this worker's drift."""
-    drift, weight = offer.assignment.kept, offer.assignment.weight
+    given = offer.assignment if member.hello.protocol.minor >= _AFTER_SINCE else offer.assignment.at_once()
+    drift = given.kept
     header = pb.Assign(
         task_id=offer.task,
         model_version=offer.version,
         round=number,
         weight=offer.weight,
-        pull=offer.assignment.pull,
+        pull=given.pull,
         state_bytes=offer.state.nbytes,
         drift_bytes=0 if drift is None else drift.nbytes,
+        drift_after=0.0 if drift is None else given.after,
         hints=suggestions.hints,
         refresh_curvature=suggestions.refresh(member.accepted),
         traceparent=traceparent,
     )
     parcel: Parcel
     if _encloses(offer.state, member):
-        parcel = _enclosing(header, version, offer)
+        parcel = _enclosing(header, version, given)
     else:
-        own = () if drift is None else encode(drift, weight)
+        own = () if drift is None else encode(drift, given.divisor)
         parcel = chain((envelope(header),), version.frames, own)
     return parcel, header.state_bytes + header.drift_bytes
 
 
-def _enclosing(header: pb.Assign, version: Version, offer: Offer) -> Iterator[bytes]:
+def _enclosing(header: pb.Assign, version: Version, given: Assignment) -> Iterator[bytes]:
     """The one message of a short task; made when it is written, so that nobody waits for the others'."""
-    short = offer.assignment.drift
+    short = given.drift
     own = () if short is None else (enclosed.field(pb.Assign.DRIFT_FIELD_NUMBER, short),)
     yield enclosed.with_fields(pb.CoordinatorMessage.ASSIGN_FIELD_NUMBER, header, version.enclosed, *own)
 

@@ -168,10 +168,9 @@ class Basis:
         total: Floats,
         squares: list[float] | None = None,
         *,
-        kept: float | Floats = 1.0,
         alone: bool = False,
     ) -> tuple[list[Vector], Floats]:
-        """What is `kept` of each vector (None is zero) plus its combination of the rows, and their new total.
+        """Each vector (None is zero) plus its combination of the rows, and their new total.
 
         What may be written to, vectors and total, is given up: the result takes its place. What is read-only
         stays as it is. `total` is float64. Vectors are taken out of it as they were and put in as they are
@@ -183,7 +182,6 @@ class Basis:
         results = [self._successor(vector, self.dtype) for vector in vectors]
         moved: Floats = np.asarray(self._successor(total, np.float64), np.float64)
         widest, narrow = _widths(self.size, len(results), math.prod(changes.shape))
-        shares = [kept] * len(results) if isinstance(kept, float) else kept.tolist()
 
         def work(stripe: slice) -> Floats:
             lengths, tally = np.zeros(len(results)), Tally(widest)
@@ -201,7 +199,7 @@ class Basis:
                         if vector is not None:
                             if not alone:
                                 tally.add(vector[columns], -1.0)
-                            _add(vector[columns], shares[i], by, after)
+                            np.add(vector[columns], by, out=by)
                         after[:] = by
                     tally.add_all(some)
                     if squares is not None:
@@ -302,8 +300,3 @@ def _widths(size: int, results: int, multiplications: int) -> tuple[int, int]:
     long = LONG_BLOCK // 2
     widest = min(size, long, max(4096, 20 * long // results))
     return widest, min(fast_width(multiplications), widest) or widest
-
-
-def _add(before: Vector, share: float, by: Vector, after: Vector) -> None:
-    """Add a share of what was before, for which there is room where it is going to be."""
-    by += before if share == 1.0 else np.multiply(before, share, out=after)

@@ -56,14 +56,14 @@ class Moves(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """How many earlier windows of its client a flow looks back on."""
+    """How many earlier windows of its client a flow looks back on, as updates are late."""
 
     most: float = 0.0
-    """However many there have been."""
+    """However late they are, and however many there have been; how much noise counts follows it, too."""
     windows: float = 0.0
     """Of those that there have been."""
     late: float = 0.0
-    """How many more, as clients are late, if it changes by as much as it is long."""
+    """How many more, if it changes by as much as it is long."""
 
 
 BEGINNING, ALIKE, NONE = Timescale(), Moves(), Memory()
@@ -131,11 +131,12 @@ class Circuit:
         L = options.inductance or options.kappa * (reluctance * reluctance) / (4 * a)
         if not (math.isfinite(max(G)) and 0 < L < math.inf):
             raise _out_of_range(T_i, h)
-        # The more clients take part the younger flows are, and looking further back only slows them down; the
-        # later they answer the less a single window says of where the centre is now.
+        # The more clients take part the younger flows are; the later they answer the less a single window
+        # says of where the centre is now. Looking back slows flows down, so those in time do not.
         most = options.memory * (1.0 - a / enrolled)
-        windows = min(most, visits)
-        memory = Memory(most, windows, min(most * late, visits) - windows)
+        wanted = most * min(1.0, late - 1.0)
+        windows = min(wanted, visits)
+        memory = Memory(most, windows, min(wanted * late, visits) - windows)
         return cls(T, window, pace, np.array(T_i), np.array(G), L, C, np.array(rho), memory)
 
 

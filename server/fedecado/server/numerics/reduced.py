@@ -63,11 +63,10 @@ class Solution:
     ) -> tuple[list[Vector], Floats]:
         """The new flow of each active client, and F after that; `alone` if no other client has a flow.
 
-        `renewal` says how much of each flow, and of its J_i, they are made of. `squares` receives their
-        squared lengths.
+        `renewal` says how much of its J_i each flow takes. `squares` receives their squared lengths.
         """
         by = self.J.times(renewal.added)
-        return self.basis.advance(by, before, F, squares, kept=renewal.kept, alone=alone)
+        return self.basis.advance(by, before, F, squares, alone=alone)
 
     @property
     def J_squares(self) -> list[float]:  # noqa: N802 - as in the formulas

@@ -72,26 +72,25 @@ class Robust:
 
 @dataclass(frozen=True, slots=True)
 class Pulls:
-    """What a round's displacements say of the clients' own data: `scale_i d_i - share drift_i`."""
+    """What a round's displacements say of the clients' own data: `scale_i d_i - drift_i`."""
 
     scale: Floats
     drifts: Sequence[Vector | None]
     """What the centre itself made each client move by; None is nothing."""
-    share: float = 1.0
 
     def of(self, moves: Vector, columns: slice) -> Vector:
         """The pulls behind a block of displacements, as a new array."""
         pulls: Vector = moves * self.scale.astype(moves.dtype)[:, None]
         for i, drift in enumerate(self.drifts):
             if drift is not None:
-                pulls[i] -= self.share * drift[columns]
+                pulls[i] -= drift[columns]
         return pulls
 
     def put(self, moves: Vector, pulls: Vector, columns: slice) -> None:
         """Write the displacements that these pulls would have made; gives `pulls` up."""
         for i, drift in enumerate(self.drifts):
             if drift is not None:
-                pulls[i] += self.share * drift[columns]
+                pulls[i] += drift[columns]
         np.divide(pulls, self.scale.astype(moves.dtype)[:, None], out=moves)
 
     def lengths(self, basis: Basis) -> Floats:
