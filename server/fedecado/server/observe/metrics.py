@@ -131,7 +131,7 @@ class _Solve:
             "truncation_error": gauge("solver_truncation_error", "Largest error of an accepted step."),
             "distrusted": gauge("round_distrusted", "Clients of the latest round who were not believed."),
             "stretch": gauge("round_stretch_ratio", "T over the clients' windows of late."),
-            "trust": gauge("flow_trust_ratio", "c: share of their flows that clients are given."),
+            "trust": gauge("flow_trust_ratio", "c: share of their flows that acts within clients' windows."),
             "central_change": gauge("central_change", "RMS of what the latest round moved x_c by."),
         }
         self._window = gauge("round_window_time", "T: the common time of the latest round.")
