@@ -8,7 +8,7 @@ too long,
 
 as in an exact line search, where the slope along the last step vanishes at its end. a_new of the round's a
 clients started there. While they go on in the same direction the horizon grows; when they turn back it
-shrinks, three times as fast if all of them answer:
+shrinks, half as fast again if all of them answer:
 
     pace <- pace exp(gain agreement),    T = pace (1 + C / a) window
 
@@ -27,7 +27,7 @@ from typing import NamedTuple
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.options import LEAST, MOST
 
-FASTER, SLOWER = 0.12, 0.36
+FASTER, SLOWER = 0.12, 0.18
 """Gains. The answer to a longer step comes late, up to n / a rounds: 0.3 for both overshot on digits, where
 all agree at first. Being slower to lengthen than to shorten also settles a little short of where clients turn
 back, which a noisy sample of them asks for. But noise alone shortens then: in a stream of late updates, where
