@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedecado.server.numerics.changes import AT_ONCE, Changes
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.spread import SPARE, Own, Spread
 
@@ -55,18 +54,3 @@ def test_many_steps_do_not_make_it_longer_and_the_last_row_stays(late: int) -> N
         assert len(compact.shared) <= 2 * 8 + SPARE
         np.testing.assert_allclose(compact.dense(), rows, rtol=0, atol=1e-12)
         np.testing.assert_array_equal(compact.shared[-1], spread.shared[-1])
-
-
-@pytest.mark.parametrize("late", [0, 3])
-@pytest.mark.parametrize(
-    ("clients", "steps"), [(1, 1), (AT_ONCE, 2), (2 * AT_ONCE + 1, 5), (70, 1), (140, 2), (150, 2)]
-)
-def test_combinations_come_in_order_whether_what_clients_share_is_taken_apart_or_not(
-    clients: int, steps: int, late: int
-) -> None:
-    spread, rows = make(1, clients, late, steps)
-    vectors = np.random.default_rng(2).standard_normal((rows.shape[1], 30))
-    changes = Changes(spread, np.float64)
-    pieces = [piece.copy() for piece in changes.on(vectors, 30, np.empty((changes.room, 30)))]
-    assert all(len(piece) == AT_ONCE for piece in pieces[:-1])
-    np.testing.assert_allclose(np.concatenate(pieces), rows @ vectors, rtol=0, atol=1e-10)

@@ -49,16 +49,6 @@ def test_a_vector_may_change_once_it_was_added() -> None:
     np.testing.assert_array_equal(out, [5, 5])
 
 
-def test_the_rows_of_an_array_count_like_vectors_one_by_one() -> None:
-    tally, rows, out = Tally(3), np.arange(6, dtype=np.float32).reshape(3, 2), np.empty(2)
-    tally.add(rows[2], -1.0)
-    tally.add_all(rows)
-    assert tally.room(ROWS - 4) and not tally.room(ROWS - 3)
-    rows += 5
-    tally.total(out)
-    np.testing.assert_array_equal(out, [2, 4])
-
-
 def test_room_is_for_so_many() -> None:
     tally = Tally(1)
     assert tally.room(ROWS) and not tally.room(ROWS + 1)

@@ -23,12 +23,11 @@ from fedecado.server.numerics.changes import Changes
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import (
     LONG_BLOCK,
+    added,
     apart,
     blocks,
     fast_width,
     over_columns,
-    squared_rows,
-    summed,
 )
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.rows import Row, Rows
@@ -119,13 +118,13 @@ class Basis:
         """
         rows = [] if total is None else [Row("sum of flows", total)]
         offsets: dict[int, int] = {}
-        slots, whole = [], (self.size,)
+        slots = []
         for end, start, older in moves:
-            if not end.shape == start.shape == whole:
-                what, wrong = ("start", start) if end.shape == whole else ("end", end)
-                raise LayoutError(
-                    f"{what} state has shape {wrong.shape}; the model has {self.size} parameters"
-                )
+            for what, vector in (("end state", end), ("start state", start)):
+                if vector.shape != (self.size,):
+                    raise LayoutError(
+                        f"{what} has shape {vector.shape}; the model has {self.size} parameters"
+                    )
             if older and older[0] not in self._offset_slots and older[0] not in offsets:
                 version, x_c = older
                 offsets[version] = self.slots + len(rows)
@@ -183,34 +182,34 @@ class Basis:
         moved: Floats = np.asarray(self._successor(total, np.float64), np.float64)
         widest, narrow = _widths(self.size, len(results), math.prod(changes.shape))
 
-        def work(stripe: slice) -> Floats:
-            lengths, tally = np.zeros(len(results)), Tally(widest)
+        def work(stripe: slice) -> list[float]:
+            lengths, tally = [0.0] * len(results), Tally(widest)
             formed, room = self._rows.room(widest), apart(changes.room, widest, self.dtype)
             for columns in blocks(stripe, widest):
-                rows, sums, first = self._rows.block(columns, formed), moved[columns], 0
+                rows, sums = self._rows.block(columns, formed), moved[columns]
                 if not alone:
                     tally.add(total[columns])
-                for some in changes.on(rows, narrow, room):
-                    if not tally.room(2 * len(some)):
+                for i, by in enumerate(changes.on(rows, narrow, room)):
+                    if not tally.room(2):
                         tally.total(sums)
                         tally.add(sums)
-                    for i, by in enumerate(some, first):
-                        vector, after = vectors[i], results[i][columns]
-                        if vector is not None:
-                            if not alone:
-                                tally.add(vector[columns], -1.0)
-                            np.add(vector[columns], by, out=by)
+                    vector, after = vectors[i], results[i][columns]
+                    if vector is None:
                         after[:] = by
-                    tally.add_all(some)
+                    else:
+                        before = vector[columns]
+                        if not alone:
+                            tally.add(before, -1.0)
+                        np.add(before, by, out=after)
+                    tally.add(after)
                     if squares is not None:
-                        lengths[first : first + len(some)] += squared_rows(some)
-                    first += len(some)
+                        lengths[i] += float(after.dot(after))
                 tally.total(sums)
             return lengths
 
         parts = over_columns(self.size, work)
         if squares is not None:
-            squares[:] = summed(parts).tolist()
+            squares[:] = added(parts)
         return results, moved
 
     def _successor(self, vector: Vector | None, dtype: npt.DTypeLike) -> Vector:

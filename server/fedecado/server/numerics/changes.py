@@ -1,16 +1,12 @@
 """What a spread of coefficients comes to, block by block of the rows' columns."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.spread import Coefficients, Own, Spread
-
-AT_ONCE: Final = 10
-"""Combinations that are worked on together: the fewer calls, the less threads wait for each other."""
 
 
 class Changes:
@@ -32,10 +28,10 @@ class Changes:
     @property
     def room(self) -> int:
         """Rows of memory that `on` wants to be given."""
-        return len(self._factors) + (0 if self._own is None else 1 + AT_ONCE)
+        return len(self._factors) + (0 if self._own is None else 2)
 
-    def on(self, rows: Vector, narrow: int, room: Vector) -> Iterator[Vector]:
-        """The clients' combinations in turn, some at a time, to be written to; the next may replace them."""
+    def on(self, rows: Vector, narrow: int, room: Vector) -> Iterable[Vector]:
+        """The clients' combinations in turn; each may be gone when the next is asked for."""
         width = rows.shape[1]
         products = room[: len(self._factors), :width]
         even = width - width % narrow if width > narrow else 0
@@ -45,7 +41,7 @@ class Changes:
         if even < width:
             np.matmul(self._factors, rows[:, even:], out=products[:, even:])
         if self._own is None:
-            return (products[at : at + AT_ONCE] for at in range(0, len(products), AT_ONCE))
+            return products
         return _apart(*self._own, rows, products, room[len(products) :, :width])
 
 
@@ -56,11 +52,10 @@ def _cut(rows: Vector, narrow: int) -> Vector:
 
 def _apart(own: Own, terms: Vector, rows: Vector, products: Vector, room: Vector) -> Iterator[Vector]:
     """What clients share, taken apart, and each one's own."""
-    one, several = room[0], room[1:]
+    by, one = room
     starts, moves, shares = terms[0], terms[1], np.ascontiguousarray(terms[2:].T)
     offsets = dict(zip(own.late.tolist(), own.offsets.tolist(), strict=True))
     for i, slot in enumerate(own.moves.tolist()):
-        by = several[i % AT_ONCE]
         if len(products) == 1:
             np.multiply(products[0], shares[i, 0], out=by)
         else:
@@ -68,7 +63,4 @@ def _apart(own: Own, terms: Vector, rows: Vector, products: Vector, room: Vector
         by += np.multiply(rows[slot], moves[i], out=one)
         if i in offsets:
             by += np.multiply(rows[offsets[i]], starts[i], out=one)
-        if (i + 1) % AT_ONCE == 0:
-            yield several
-    if left := len(own.moves) % AT_ONCE:
-        yield several[:left]
+        yield by

@@ -95,11 +95,6 @@ def squared(vector: npt.NDArray[Any]) -> float:
     return square
 
 
-def squared_rows(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Squared length of every row, in one call."""
-    return np.asarray(np.matmul(rows[:, None, :], rows[:, :, None])).reshape(-1)
-
-
 def blocks(stripe: slice, width: int = BLOCK) -> Iterator[slice]:
     """The blocks of a stripe, `width` columns each."""
     for at in range(stripe.start, stripe.stop, width):

@@ -42,8 +42,8 @@ class Options:
     late: Late = "heavier"
     """Whether that share, and the memory, grow with how late a round's updates are."""
     memory: float = 1.0
-    """How much of what flows contradict themselves in is kept out of the windows, and how many earlier windows
-    a late one looks back on; times 1 - a / n, as it matters where few take part."""
+    """How much of what flows contradict themselves in is kept out of the windows, and how many earlier
+    windows a late one looks back on; times 1 - a / n, as it matters where few take part."""
     kappa: float = 1.0
     """Damping factor of the inductance rule; 1 is critical damping."""
     inductance: float | None = None

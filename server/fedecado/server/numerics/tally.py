@@ -8,8 +8,8 @@ from fedecado.common.layout import Vector
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import apart
 
-ROWS: Final = 21
-"""Vectors that are added up at once: a sum, and what ten others were and have become."""
+ROWS: Final = 11
+"""Vectors that are added up at once: a sum, and what five others were and have become."""
 
 
 class Tally:
@@ -34,13 +34,6 @@ class Tally:
         self._rows[self._held, : len(vector)] = vector
         self._signs[self._held] = sign
         self._held += 1
-
-    def add_all(self, vectors: Vector) -> None:
-        """The same for the rows of an array, by one call."""
-        end = self._held + len(vectors)
-        self._rows[self._held : end, : vectors.shape[1]] = vectors
-        self._signs[self._held : end] = 1.0
-        self._held = end
 
     def total(self, out: Floats) -> None:
         """Write down the sum of those that are held, and let go of them."""
