@@ -36,7 +36,7 @@ class SolverSection(Section):
     memory: float = Field(
         1.0,
         ge=0,
-        description="How much noise of flows is kept out of windows, and how far late ones look back; 0: none.",
+        description="How much noise of flows is kept out of windows, how far late ones look back; 0: none.",
     )
     kappa: float = Field(1.0, gt=0, description="Damping factor κ; 1 is critical damping.")
     inductance: float | None = Field(
