@@ -583,12 +583,12 @@ class Assign(_message.Message):
     state_bytes: _builtins.int
     """Length of the central state x_c, buffers included."""
     drift_bytes: _builtins.int
-    """Length of the drift b (FedECADO: I_i / w_i), trainable parameters only; 0 for none, b = 0."""
+    """Length of the drift b (FedECADO: c I_i / w_i), trainable parameters only; 0 for none, b = 0."""
     refresh_curvature: _builtins.bool
     """Measure h_i again at the start of this task and send it with the update."""
     drift_after: _builtins.float
-    """How much more of the drift is added when all steps are done. 0 to workers of versions before 1.3,
-    whose drift is larger by as much.
+    """How much more of the drift is added when all steps are done (FedECADO: (1 - c) / c). 0 to workers of
+    versions before 1.3, whose drift is I_i / w_i.
     """
     traceparent: _builtins.str
     """Trace that this task belongs to, as in the W3C's traceparent header; empty when none is kept."""
