@@ -1,7 +1,7 @@
 """One client window: SGD on the client's data, driven by the flow from the centre.
 
-Symbols: `eta` learning rate, `mu` pull towards `x_start`, `b` drift (for FedECADO the flow over the
-weight, c I_i / w_i), `w_i` data weight, `T_i` simulated time of the window. Each minibatch makes the step
+Symbols: `eta` learning rate, `mu` pull towards `x_start`, `b` drift (for FedECADO a share of the flow, over
+the weight: c I_i / w_i), `w_i` data weight, `T_i` simulated time of the window. Each minibatch makes the step
 
     x <- x - eta (grad f(x) + mu (x - x_start) - b),    tau <- tau + eta
 
