@@ -221,9 +221,8 @@ class Engine:
 
     def _all_overdue(self) -> None:
         if self.rules.mode == "rounds":
-            for task, record in self.ledger.tasks.items():
-                if record.phase != "ready":
-                    self.ledger.move(task, "overdue")
+            for task in self.tasks:
+                self._overdue(task)
 
     def _deadline(self, number: int) -> None:
         if self.open and number == self.round:
@@ -315,12 +314,11 @@ class Engine:
 
     def _cancel_before(self, version: int, reason: str) -> None:
         """Take back open tasks that started from older versions."""
-        old = [t for t, r in self.ledger.tasks.items() if r.phase != "ready" and r.version < version]
-        for task in old:
-            client = self.tasks[task].client
-            if self.roster[client].connected:
-                self._out.append(do.Cancel(task, client, reason))
-            self._release(task)
+        for task, record in list(self.tasks.items()):
+            if record.phase != "ready" and record.version < version:
+                if self.roster[record.client].connected:
+                    self._out.append(do.Cancel(task, record.client, reason))
+                self._release(task)
 
     def _release(self, task: int) -> None:
         """Take back a task whose update will not count."""
