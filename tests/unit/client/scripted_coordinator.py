@@ -183,11 +183,12 @@ class Puppet:
 
     def __init__(self, size: int = 3) -> None:
         self.profile = Profile(Layout.flat(size), np.zeros(size, "float32"), samples=10)
-        self.go = threading.Semaphore(0)
+        self.begun, self.go = threading.Semaphore(0), threading.Semaphore(0)
         self.runs: list[int] = []
 
     def run(self, work: Work, progress: Progress) -> Outcome:
         self.runs.append(work.header.task_id)
+        self.begun.release()
         self.go.acquire(timeout=LIMIT)
         return Trained(work.state + 1, 0.1, 1.0, 1, 1, None, None, None, 0.0)
 

@@ -43,6 +43,7 @@ async def test_training_goes_on_while_the_coordinator_is_restarted(station: Stat
     async with asyncio.TaskGroup() as group:
         worker = group.create_task(station.serve(lambda: puppet))
         line = await station.first_task(puppet)
+        assert await asyncio.to_thread(puppet.begun.acquire, timeout=LIMIT), "what is sent need not have come"
         await station.coordinator.kill()
         puppet.go.release()
         await station.coordinator.start()
