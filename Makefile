@@ -15,7 +15,7 @@ FEDECADO_IMAGES ?= 1
 help: ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml $(wildcard server/fedecado/server/numerics/native/*.[ch])
 	@echo "==> Setting up $(VENV) (first time only; torch is a large download)"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)

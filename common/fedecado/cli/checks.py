@@ -65,6 +65,20 @@ def packages() -> Iterator[Check]:
         yield _group(name, [r for r in requirements if r.extra == extra], install, needed=extra is None)
 
 
+def kernels() -> Check:
+    """The compiled part of the coordinator."""
+    from fedecado.server.numerics import native
+
+    if (found := native.kernels()) is not None:
+        return Check("compiled passes", "ok", f"for {found.level}")
+    return Check(
+        "compiled passes",
+        "warn",
+        "there are none, so a coordinator computes with numpy and takes twice as long for large models; "
+        "install a C compiler (gcc), then fedecado again: pip install --force-reinstall --no-deps fedecado",
+    )
+
+
 def torch() -> Check:
     found = _import("torch")
     if isinstance(found, ModuleNotFoundError):

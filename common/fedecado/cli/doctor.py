@@ -92,6 +92,7 @@ def _checks(args: argparse.Namespace) -> Iterator["Check"]:
 
     yield checks.python()
     yield from checks.packages()
+    yield checks.kernels()
     yield checks.torch()
     yield checks.torchvision()
     settings, configuration = checks.configuration(args.config)

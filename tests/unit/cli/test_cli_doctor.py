@@ -20,6 +20,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from fedecado.cli import checks, reach
 from fedecado.cli.main import main
+from fedecado.server.numerics import native
 
 
 @pytest.fixture(autouse=True)
@@ -179,6 +180,15 @@ def failing(monkeypatch: pytest.MonkeyPatch, module: str, error: Exception) -> N
         return real(name, package)
 
     monkeypatch.setattr(importlib, "import_module", load)
+
+
+def test_what_was_not_compiled_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    if (found := native.kernels()) is not None:
+        assert checks.kernels() == ("compiled passes", "ok", f"for {found.level}")
+    monkeypatch.setattr(native, "kernels", lambda: None)
+    check = checks.kernels()
+    assert check.level == "warn"
+    assert "install a C compiler" in check.detail
 
 
 def test_the_torchvision_mismatch_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedecado.common.errors import LayoutError, NonFiniteError
-from fedecado.server.numerics import columns, rows, sample
+from fedecado.server.numerics import columns, native, rows, sample
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.columns import BLOCK, STRIPE
+from fedecado.server.numerics.finite import squared_length
 from fedecado.server.numerics.spread import Own, Spread
 from fedecado.server.numerics.workspace import LONG, Workspace
 
@@ -21,9 +22,12 @@ LONG_ROW = sample.LONG
 """Parameters from which on rows are not written down here."""
 
 
-@pytest.fixture(autouse=True)
-def shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["compiled", "numpy"])
+def shorter(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Long rows are not so long here. Where nothing was compiled both are numpy."""
     monkeypatch.setattr(rows, "FORMED_BYTES", 4 * LONG_ROW)
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "kernels", lambda: None)
 
 
 def plain(rows: Rows) -> Spread:
@@ -309,3 +313,19 @@ def test_a_sum_of_flows_that_cannot_be_used_leaves_no_trace(value: float) -> Non
     with pytest.raises(NonFiniteError, match="sum of flows"):
         basis.set_total(np.array([0.0, 0.0, value, 0.0]))
     assert (basis.slots, basis.total_slot) == (0, None)
+
+
+@pytest.mark.parametrize("size", [1, 500, BLOCK + 7, STRIPE + 77, LONG_ROW + 33])
+@pytest.mark.parametrize("clients", [2, 45])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_squares_of_what_was_written_are_to_the_bit_those_that_are_taken_again(
+    size: int, clients: int, dtype: npt.DTypeLike
+) -> None:
+    """After a restart lengths are taken from what was stored, and the run goes on as it would have."""
+    if clients > 2 and size > BLOCK + 7:
+        size = STRIPE + 77  # for the memory's sake
+    basis, _ = filled(clients, size, dtype)
+    squares: list[float] = []
+    weights = np.random.default_rng(0).standard_normal((clients, basis.slots))
+    flows, _ = basis.advance(plain(weights), [None] * clients, np.zeros(size), squares)
+    assert squares == [squared_length(flow) for flow in flows]

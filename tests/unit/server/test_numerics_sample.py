@@ -76,7 +76,7 @@ def test_one_coordinate_of_every_group_is_drawn_and_always_the_same() -> None:
         drawn[sample.place(SIZE, stripe)] = sample.drawn(positions, stripe)
     np.testing.assert_array_equal(drawn // sample.GROUP, np.arange(len(drawn)))
     assert len(np.unique(drawn % sample.GROUP)) == sample.GROUP, "not every eighth one: layers have periods"
-    sample._picked.cache_clear()
+    sample.picked.cache_clear()
     np.testing.assert_array_equal(sample.drawn(positions, slice(0, SIZE)), drawn)
 
 

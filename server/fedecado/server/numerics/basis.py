@@ -10,7 +10,6 @@ Rows keep the dtype of the model; inner products are formed in blocks and summed
 float32 a norm is good to about 1e-4 of the largest row. Those of very long rows are taken on a `sample`.
 """
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,21 +17,15 @@ import numpy.typing as npt
 
 from fedecado.common.errors import LayoutError
 from fedecado.common.layout import Vector
-from fedecado.server.numerics import sample
+from fedecado.server.numerics import native, sample
+from fedecado.server.numerics.advance import Vectors, advance
 from fedecado.server.numerics.changes import Changes
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import (
-    LONG_BLOCK,
-    added,
-    apart,
-    blocks,
-    fast_width,
-    over_columns,
-)
+from fedecado.server.numerics.columns import blocks, over_columns
 from fedecado.server.numerics.gram import Gram
+from fedecado.server.numerics.native import in_place
 from fedecado.server.numerics.rows import Row, Rows
 from fedecado.server.numerics.spread import Coefficients, Spread
-from fedecado.server.numerics.tally import Tally
 from fedecado.server.numerics.workspace import Workspace
 
 
@@ -144,7 +137,7 @@ class Basis:
         """
         weights = coefficients.astype(self.dtype)
         result = self._workspace.vector(self.size, self.dtype)
-        width = self._rows.width
+        compiled, table, width = native.kernels(), self._rows.table(), self._rows.width
 
         def work(stripe: slice) -> None:
             room = self._rows.room(width)
@@ -157,7 +150,10 @@ class Basis:
                 if onto is not None:
                     out += onto[columns]
 
-        over_columns(self.size, work)
+        if compiled and table is not None and (onto is None or in_place(onto)):
+            over_columns(self.size, lambda stripe: compiled.combine(table, weights, stripe, onto, result))
+        else:
+            over_columns(self.size, work)
         return result
 
     def advance(
@@ -180,36 +176,9 @@ class Basis:
         changes = Changes(spread, self.dtype)
         results = [self._successor(vector, self.dtype) for vector in vectors]
         moved: Floats = np.asarray(self._successor(total, np.float64), np.float64)
-        widest, narrow = _widths(self.size, len(results), math.prod(changes.shape))
-
-        def work(stripe: slice) -> list[float]:
-            lengths, tally = [0.0] * len(results), Tally(widest)
-            formed, room = self._rows.room(widest), apart(changes.room, widest, self.dtype)
-            for columns in blocks(stripe, widest):
-                rows, sums = self._rows.block(columns, formed), moved[columns]
-                if not alone:
-                    tally.add(total[columns])
-                for i, by in enumerate(changes.on(rows, narrow, room)):
-                    if not tally.room(2):
-                        tally.total(sums)
-                        tally.add(sums)
-                    vector, after = vectors[i], results[i][columns]
-                    if vector is None:
-                        after[:] = by
-                    else:
-                        before = vector[columns]
-                        if not alone:
-                            tally.add(before, -1.0)
-                        np.add(before, by, out=after)
-                    tally.add(after)
-                    if squares is not None:
-                        lengths[i] += float(after.dot(after))
-                tally.total(sums)
-            return lengths
-
-        parts = over_columns(self.size, work)
+        found = advance(self._rows, changes, Vectors(vectors, results, None if alone else total, moved))
         if squares is not None:
-            squares[:] = added(parts)
+            squares[:] = found
         return results, moved
 
     def _successor(self, vector: Vector | None, dtype: npt.DTypeLike) -> Vector:
@@ -289,13 +258,3 @@ class Basis:
             gram.grow(self.rows, 1.0, self._rows.capacity, self._squares)
         else:
             gram.grow(samples, sample.scale(self.size), self._rows.capacity)
-
-
-def _widths(size: int, results: int, multiplications: int) -> tuple[int, int]:
-    """Columns of a block that is written on to all results, and of the products it is made of.
-
-    The first is half of a `LONG_BLOCK`, which leaves room in the outer cache for a `Tally`.
-    """
-    long = LONG_BLOCK // 2
-    widest = min(size, long, max(4096, 20 * long // results))
-    return widest, min(fast_width(multiplications), widest) or widest

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedecado.common.layout import Vector
+from fedecado.server.numerics.native import Packed
 from fedecado.server.numerics.spread import Coefficients, Own, Spread
 
 
@@ -24,6 +25,17 @@ class Changes:
     def shape(self) -> tuple[int, ...]:
         """Of the matrix that the rows are multiplied with."""
         return self._factors.shape
+
+    def packed(self) -> Packed:
+        """The same for the compiled pass."""
+        if self._own is None:
+            return Packed(self._factors)
+        own, terms = self._own
+        clients, late = len(own.moves), own.late
+        shares, slots = np.zeros((clients, 2), terms.dtype), np.full((clients, 2), -1, np.intp)
+        shares[:, 0], slots[:, 0] = terms[1], own.moves
+        shares[late, 1], slots[late, 1] = terms[0, late], own.offsets
+        return Packed(np.ascontiguousarray(terms[2:].T), self._factors, shares, slots)
 
     @property
     def room(self) -> int:

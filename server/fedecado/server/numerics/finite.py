@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from fedecado.common.errors import NonFiniteError
 from fedecado.common.layout import Vector
+from fedecado.server.numerics import native
 from fedecado.server.numerics.columns import over_columns, squared
+from fedecado.server.numerics.native import in_place, table
 
 
 def require_usable(vector: Vector) -> None:
@@ -30,7 +32,10 @@ def largest_square(dtype: npt.DTypeLike) -> float:
 
 
 def squared_length(vector: Vector) -> float:
-    """Squared length; float32 values are summed by blocks in float64."""
+    """Squared length, summed in float64; to the bit what `advance` finds for a vector that it writes."""
+    compiled = native.kernels()
+    if compiled and in_place(vector) and (row := table([(vector, None)])) is not None:
+        return sum(over_columns(len(vector), lambda stripe: compiled.measure(row, 0, stripe)))
     return sum(over_columns(len(vector), lambda stripe: squared(vector[stripe])))
 
 

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedecado.common.layout import Vector
-from fedecado.server.numerics import sample
+from fedecado.server.numerics import native, sample
 from fedecado.server.numerics.columns import LONG_BLOCK, added, apart, blocks, over_columns, squared, summed
 from fedecado.server.numerics.finite import require_finite
+from fedecado.server.numerics.native import NONE, Addresses, Drawn, table
 from fedecado.server.numerics.workspace import Workspace
 
 FORMED_BYTES: Final = 64 << 20
@@ -56,13 +57,20 @@ class Rows:
     ) -> None:
         """With `sampled` inner products are going to be taken."""
         self.size, self.dtype, self._workspace = size, np.dtype(dtype), workspace
-        self._made_of: list[Row] | None = [] if size * self.dtype.itemsize >= FORMED_BYTES else None
+        self._compiled = native.kernels() if self.dtype == np.float32 else None
+        self._made_of: list[Row] | None = [] if self._formed_from(size) else None
         self._written = size if self._made_of is None else 0
         samples = sample.width(size) if sampled else 0
         self._count = 0
         # Rows never touched cost no memory, growing copies all of them.
         self._store = workspace.take(capacity, self._written + samples, self.dtype)
         """A row, if it is written down, and its sample behind it, if one is taken."""
+
+    def _formed_from(self, size: int) -> bool:
+        """Whether rows are formed when they are needed; those of which products are taken in full are not."""
+        if self._compiled is not None and size >= sample.LONG:
+            return True
+        return size * self.dtype.itemsize >= FORMED_BYTES
 
     @property
     def capacity(self) -> int:
@@ -95,6 +103,14 @@ class Rows:
     def room(self, width: int) -> Vector | None:
         """For blocks of up to so many columns."""
         return None if self._made_of is None else apart(self._count, width, self.dtype)
+
+    def table(self) -> Addresses | None:
+        """Where the rows are, for the compiled passes; None where these cannot be used."""
+        if self._compiled is None:
+            return None
+        if self._made_of is None:
+            return table([(row[: self.size], None) for row in self._store[: self._count]])
+        return table([(row.vector, row.less) for row in self._made_of])
 
     def row(self, slot: int) -> Vector:
         """One row, to read only."""
@@ -147,6 +163,18 @@ class Rows:
     def _measured(self, rows: Sequence[Row]) -> list[float]:
         """Squared lengths of new rows; they are written down, or their samples, while they are in cache."""
         first, written = self._count, self._made_of is None
+        places = table([(row.vector, row.less) for row in rows]) if self._compiled else None
+        if self._compiled and places is not None:
+            measure, out = self._compiled.measure, self._store[first:] if written else [None] * len(rows)
+            return added(
+                over_columns(
+                    self.size,
+                    lambda stripe: [
+                        measure(places, i, stripe, out[i], self._drawn(first + i, stripe))
+                        for i in range(len(rows))
+                    ],
+                )
+            )
         samples = self._store[:, self._written :]
 
         def work(stripe: slice) -> list[float]:
@@ -162,6 +190,14 @@ class Rows:
             return squares
 
         return added(over_columns(self.size, work))
+
+    def _drawn(self, slot: int, stripe: slice) -> Drawn:
+        """What the compiled pass draws from a stripe."""
+        samples = self._store[slot, self._written :]
+        if not len(samples):
+            return NONE
+        place = sample.place(self.size, stripe)
+        return Drawn(sample.picked(self.size)[place], samples[place])
 
     def _formed(self, row: Row) -> Vector:
         whole = self._workspace.vector(self.size, self.dtype)

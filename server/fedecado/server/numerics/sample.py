@@ -52,7 +52,7 @@ def place(size: int, stripe: slice) -> slice:
 def drawn(row: Vector, stripe: slice) -> Vector:
     """The sample of a stripe."""
     # The indices are in range; to make sure of that takes longer.
-    return row.take(_picked(len(row))[place(len(row), stripe)], mode="clip")
+    return row.take(picked(len(row))[place(len(row), stripe)], mode="clip")
 
 
 def scale(size: int) -> float:
@@ -66,7 +66,8 @@ def bound(coefficients: Floats, squares: Floats) -> Floats:
 
 
 @lru_cache(maxsize=2)
-def _picked(size: int) -> npt.NDArray[np.intp]:
+def picked(size: int) -> npt.NDArray[np.intp]:
+    """The coordinates that are drawn from rows of this size."""
     starts = np.arange(0, size, group(size))
     offsets = np.random.default_rng(size).integers(0, group(size), len(starts))
     return np.asarray(np.minimum(starts + offsets, size - 1), np.intp)

@@ -1,0 +1,157 @@
+/* The passes over long vectors, each of which reads and writes what it touches once.
+ *
+ * passes.h has the code. It is compiled here for every set of instructions, and `fedecado_use` picks one. Python
+ * hands over plain addresses; `__init__.py` sees to it that there is what the functions expect. Nothing is
+ * allocated here, no thread is started and nothing is kept between calls.
+ */
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Of the functions below: Python does not use a library of another revision. */
+#define REVISION 1
+
+/* Columns of a tile, whose rows stay in cache while every result is formed from them. */
+#define WIDEST 512
+#define NARROWEST 64
+/* Numbers of a tile, whatever the number of its rows. */
+#define TILE 32768
+/* Numbers in a line of the cache, and how far ahead they are asked for. */
+#define LINE 16
+#define AHEAD 512
+
+/* Columns of the longest step, which squares have a place for each. */
+#define PLACES 32
+
+/* A vector; its difference from `less`, if that is given; or `wide`, rounded. */
+struct row {
+    const float *vector;
+    const float *less;
+    const double *wide;
+};
+
+/* Columns that are drawn, in ascending order, and where to write what is found there. */
+struct sample {
+    size_t count;
+    const intptr_t *picked;
+    float *out;
+};
+
+/* A client's vector, or nothing for zero, and where to write what comes after it, which may be the same place. */
+struct flow {
+    const float *before;
+    float *after;
+};
+
+/* A combination of the rows per client: `shares` of all rows, or with `factors` of `width` products of these with
+ * the rows. If `own` is given, so much of up to two rows more; their `slots` end with -1. */
+struct changes {
+    size_t clients;
+    size_t width;
+    const float *shares;
+    const float *factors;
+    const float *own;
+    const intptr_t *slots;
+};
+
+/* Some columns, while they are worked on. */
+struct tile {
+    size_t columns;
+    size_t wide;
+    const float *rows;
+    const float *shared;
+    double *sums;
+    int alone;
+};
+
+/* Columns of a tile with so many rows. */
+static size_t fitting(size_t rows)
+{
+    size_t columns = TILE / (rows ? rows : 1) / NARROWEST * NARROWEST;
+    return columns < NARROWEST ? NARROWEST : columns > WIDEST ? WIDEST : columns;
+}
+
+static float one(const struct row *row, size_t at)
+{
+    if (row->wide)
+        return (float)row->wide[at];
+    return row->less ? row->vector[at] - row->less[at] : row->vector[at];
+}
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define X86 1
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")
+#define VECTOR 64
+#define LEVEL(name) name##_avx512
+#include "passes.h"
+#undef VECTOR
+#undef LEVEL
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#define VECTOR 32
+#define LEVEL(name) name##_avx2
+#include "passes.h"
+#undef VECTOR
+#undef LEVEL
+#pragma GCC pop_options
+#endif
+
+#define VECTOR 16
+#define LEVEL(name) name##_plain
+#include "passes.h"
+
+static const struct {
+    double (*measure)(const struct row *, size_t, size_t, float *, const struct sample *);
+    void (*combine)(const struct row *, size_t, const float *, size_t, size_t, const float *, float *);
+    void (*advance)(const struct row *, size_t, const struct changes *, const struct flow *, size_t, size_t,
+                    const double *, double *, double *, float *);
+} levels[] = {
+    {measure_plain, combine_plain, advance_plain},
+#ifdef X86
+    {measure_avx2, combine_avx2, advance_avx2},
+    {measure_avx512, combine_avx512, advance_avx512},
+#endif
+}, *used = levels;
+
+int fedecado_revision(void) { return REVISION; }
+
+/* How many sets of instructions this processor has of those that there is code for. */
+int fedecado_levels(void)
+{
+#ifdef X86
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return 1;
+    return 2 + (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"));
+#else
+    return 1;
+#endif
+}
+
+void fedecado_use(int level) { used = levels + level; }
+
+/* Numbers of the `room` that `fedecado_advance` needs, for so many rows and products of them. */
+size_t fedecado_room(size_t rows) { return rows * fitting(rows); }
+
+double fedecado_measure(const struct row *row, size_t from, size_t to, float *out, const struct sample *sample)
+{
+    return used->measure(row, from, to, out, sample);
+}
+
+void fedecado_combine(const struct row *rows, size_t count, const float *weights, size_t from, size_t to,
+                      const float *onto, float *out)
+{
+    used->combine(rows, count, weights, from, to, onto, out);
+}
+
+void fedecado_advance(const struct row *rows, size_t count, const struct changes *changes, const struct flow *flows,
+                      size_t from, size_t to, const double *total, double *moved, double *squares, float *room)
+{
+    used->advance(rows, count, changes, flows, from, to, total, moved, squares, room);
+}
