@@ -72,6 +72,22 @@ def test_a_row_is_measured_written_down_and_sampled(kernels: Kernels, size: int,
     assert kernels.measure(places, 1, slice(first, last)) == square
 
 
+@pytest.mark.parametrize("size", [*SIZES, 32_768])
+def test_short_rows_are_written_down_with_all_their_products(kernels: Kernels, size: int) -> None:
+    a, b, start = numbers(0, 3, size)
+    F = numbers(1, size).astype(np.float64) / 3
+    places = table([(F, None), (a, start), (b, start)])
+    assert places is not None
+    store = np.full((4, size), 9, np.float32)
+    products = kernels.gather(places, store[:3])
+    rows = np.stack([F.astype(np.float32), a - start, b - start])
+    np.testing.assert_array_equal(store[:3], rows)
+    assert {*store[3]} == {9}
+    exact = rows.astype(np.float64) @ rows.T
+    np.testing.assert_allclose(products, exact, atol=1e-5 * float(exact.max()))
+    np.testing.assert_array_equal(products, products.T)
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("onto", [True, False])
 def test_rows_are_combined(kernels: Kernels, size: int, onto: bool) -> None:

@@ -18,8 +18,9 @@ from fedecado.server.numerics.columns import (
     fast_width,
     over_columns,
     squared,
+    striped,
 )
-from fedecado.server.numerics.native import Advance, in_place
+from fedecado.server.numerics.native import FLOAT64, Advance, in_place
 from fedecado.server.numerics.rows import Rows
 from fedecado.server.numerics.tally import Tally
 
@@ -45,15 +46,16 @@ def advance(rows: Rows, changes: Changes, vectors: Vectors) -> list[float]:
     compiled, table = native.kernels(), rows.table()
     if compiled and table is not None and _in_place(vectors):
         to = Advance(changes.packed(), *vectors)
-        return added(over_columns(rows.size, lambda stripe: compiled.advance(table, to, stripe)))
+        return added(striped(rows.size, lambda stripe: compiled.advance(table, to, stripe)))
     return added(_by_blocks(rows, changes, vectors))
 
 
 def _in_place(v: Vectors) -> bool:
     """Whether the compiled pass can be used."""
-    sums = (v.moved, *(() if v.total is None else (v.total,)))
-    vectors = (*v.after, *(vector for vector in v.before if vector is not None))
-    return all(map(in_place, vectors)) and all(in_place(one, float) for one in sums)
+    for vector, after in zip(v.before, v.after, strict=True):
+        if not (in_place(after) and (vector is None or vector is after or in_place(vector))):
+            return False
+    return in_place(v.moved, FLOAT64) and (v.total is None or in_place(v.total, FLOAT64))
 
 
 def _by_blocks(rows: Rows, changes: Changes, v: Vectors) -> list[list[float]]:

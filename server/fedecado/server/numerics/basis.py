@@ -21,7 +21,7 @@ from fedecado.server.numerics import native, sample
 from fedecado.server.numerics.advance import Vectors, advance
 from fedecado.server.numerics.changes import Changes
 from fedecado.server.numerics.circuit import Floats
-from fedecado.server.numerics.columns import blocks, over_columns
+from fedecado.server.numerics.columns import blocks, over_columns, striped
 from fedecado.server.numerics.gram import Gram
 from fedecado.server.numerics.native import in_place
 from fedecado.server.numerics.rows import Row, Rows
@@ -151,7 +151,7 @@ class Basis:
                     out += onto[columns]
 
         if compiled and table is not None and (onto is None or in_place(onto)):
-            over_columns(self.size, lambda stripe: compiled.combine(table, weights, stripe, onto, result))
+            striped(self.size, lambda stripe: compiled.combine(table, weights, stripe, onto, result))
         else:
             over_columns(self.size, work)
         return result
@@ -248,7 +248,7 @@ class Basis:
 
     def _push(self, rows: list[Row]) -> None:
         """Add rows, all or none: raise if one is not finite."""
-        self._squares += self._rows.add(rows)
+        self._squares += self._rows.add(rows, self._gram)
         if self._gram is not None and self._gram.is_due(self.slots):
             self._multiply(self._gram)
 

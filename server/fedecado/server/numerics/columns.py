@@ -37,26 +37,34 @@ MAX_THREADS = 4
 
 
 def over_columns(size: int, work: Callable[[slice], R]) -> list[R]:
-    """`work` on each stripe of `size` columns, in this thread and in helpers; results in stripe order.
+    """`work` with numpy on each stripe of `size` columns; see `striped`.
 
     Overflow gives infinity without a warning: callers judge the results.
     """
-    hold_blas()
-    if size <= STRIPE:
+
+    def quietly(stripe: slice) -> R:
         with np.errstate(over="ignore", invalid="ignore"):
-            return [work(slice(0, size))] if size else []
+            return work(stripe)
+
+    hold_blas()
+    return striped(size, quietly)
+
+
+def striped(size: int, work: Callable[[slice], R]) -> list[R]:
+    """`work` on each stripe of `size` columns, in this thread and in helpers; results in stripe order."""
+    if size <= STRIPE:
+        return [work(slice(0, size))] if size else []
 
     left, held = deque(range(0, size, STRIPE)), [work]
     results: dict[int, R] = {}
 
     def share() -> None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            while True:
-                try:
-                    at = left.popleft()
-                except IndexError:
-                    return
-                results[at] = held[0](slice(at, min(at + STRIPE, size)))
+        while True:
+            try:
+                at = left.popleft()
+            except IndexError:
+                return
+            results[at] = held[0](slice(at, min(at + STRIPE, size)))
 
     helpers = [_pool().submit(share) for _ in range(min(_threads(), len(left)) - 1)]
     try:

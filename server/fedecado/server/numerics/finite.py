@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedecado.common.errors import NonFiniteError
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import native
-from fedecado.server.numerics.columns import over_columns, squared
+from fedecado.server.numerics.columns import over_columns, squared, striped
 from fedecado.server.numerics.native import in_place, table
 
 
@@ -35,7 +35,7 @@ def squared_length(vector: Vector) -> float:
     """Squared length, summed in float64; to the bit what `advance` finds for a vector that it writes."""
     compiled = native.kernels()
     if compiled and in_place(vector) and (row := table([(vector, None)])) is not None:
-        return sum(over_columns(len(vector), lambda stripe: compiled.measure(row, 0, stripe)))
+        return sum(striped(len(vector), lambda stripe: compiled.measure(row, 0, stripe)))
     return sum(over_columns(len(vector), lambda stripe: squared(vector[stripe])))
 
 

@@ -28,6 +28,10 @@ class Gram:
     def products(self) -> Floats:
         return self._products[: self.rows, : self.rows]
 
+    def take(self, products: Floats) -> None:
+        """All inner products there are, taken elsewhere."""
+        self._products, self.rows = products, len(products)
+
     def is_due(self, rows: int) -> bool:
         """Whether enough rows wait; not too many, for when a round closes clients wait for the rest."""
         return rows - self.rows >= min(max(4, rows // 8), 32)

@@ -14,9 +14,20 @@ import numpy.typing as npt
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import native, sample
-from fedecado.server.numerics.columns import LONG_BLOCK, added, apart, blocks, over_columns, squared, summed
+from fedecado.server.numerics.columns import (
+    BLOCK,
+    LONG_BLOCK,
+    added,
+    apart,
+    blocks,
+    over_columns,
+    squared,
+    striped,
+    summed,
+)
 from fedecado.server.numerics.finite import require_finite
-from fedecado.server.numerics.native import NONE, Addresses, Drawn, table
+from fedecado.server.numerics.gram import FEW, Gram
+from fedecado.server.numerics.native import NONE, Drawn, Floats, Table, table, written
 from fedecado.server.numerics.workspace import Workspace
 
 FORMED_BYTES: Final = 64 << 20
@@ -62,6 +73,7 @@ class Rows:
         self._written = size if self._made_of is None else 0
         samples = sample.width(size) if sampled else 0
         self._count = 0
+        self._table: Table | None = None
         # Rows never touched cost no memory, growing copies all of them.
         self._store = workspace.take(capacity, self._written + samples, self.dtype)
         """A row, if it is written down, and its sample behind it, if one is taken."""
@@ -104,13 +116,15 @@ class Rows:
         """For blocks of up to so many columns."""
         return None if self._made_of is None else apart(self._count, width, self.dtype)
 
-    def table(self) -> Addresses | None:
+    def table(self) -> Table | None:
         """Where the rows are, for the compiled passes; None where these cannot be used."""
         if self._compiled is None:
             return None
-        if self._made_of is None:
-            return table([(row[: self.size], None) for row in self._store[: self._count]])
-        return table([(row.vector, row.less) for row in self._made_of])
+        if self._table is None or self._table.rows != self._count:
+            made_of, store = self._made_of, self._store
+            formed = None if made_of is None else table((row.vector, row.less) for row in made_of)
+            self._table = written(store[: self._count]) if made_of is None else formed
+        return self._table
 
     def row(self, slot: int) -> Vector:
         """One row, to read only."""
@@ -118,16 +132,22 @@ class Rows:
             return self._store[slot, : self.size]
         return self._formed(self._made_of[slot])
 
-    def add(self, rows: Sequence[Row]) -> list[float]:
-        """Take new rows in, all or none; their squared lengths. Raises if one is not finite."""
+    def add(self, rows: Sequence[Row], gram: Gram | None = None) -> list[float]:
+        """Take new rows in, all or none; their squared lengths. Raises if one is not finite.
+
+        Where that costs little their inner products are taken along, for `gram`.
+        """
         self._reserve(self._count + len(rows))
-        squares = self._measured(rows)
+        products = None if gram is None or self._count else self._multiplied(rows)
+        squares = self._measured(rows) if products is None else products.diagonal().tolist()
         for row, square in zip(rows, squares, strict=True):
             if not math.isfinite(square):
                 require_finite(self._formed(row), square, row.kind)
         self._count += len(rows)
         if self._made_of is not None:
             self._made_of += rows
+        if gram is not None and products is not None:
+            gram.take(products)
         return squares
 
     def rewrite(self, slots: Sequence[int], change: Callable[[Vector, slice], object]) -> list[float]:
@@ -151,14 +171,22 @@ class Rows:
             self._draw(slot, row)
             if self._made_of is not None:
                 self._made_of[slot] = row
+        self._table = None
         return squares
 
     def release(self) -> None:
         """Give the memory back to the workspace; the rows are gone."""
         self._workspace.give(self._store)
-        self._store, self._count = self._store[:0], 0
+        self._store, self._count, self._table = self._store[:0], 0, None
         if self._made_of is not None:
             self._made_of = []
+
+    def _multiplied(self, rows: Sequence[Row]) -> Floats | None:
+        """Inner products of the first rows, which are written down, if they are few and short."""
+        if self._compiled is None or self.size > BLOCK or len(rows) > FEW:
+            return None
+        places = table([(row.vector, row.less) for row in rows])
+        return None if places is None else self._compiled.gather(places, self._store[: len(rows)])
 
     def _measured(self, rows: Sequence[Row]) -> list[float]:
         """Squared lengths of new rows; they are written down, or their samples, while they are in cache."""
@@ -167,7 +195,7 @@ class Rows:
         if self._compiled and places is not None:
             measure, out = self._compiled.measure, self._store[first:] if written else [None] * len(rows)
             return added(
-                over_columns(
+                striped(
                     self.size,
                     lambda stripe: [
                         measure(places, i, stripe, out[i], self._drawn(first + i, stripe))

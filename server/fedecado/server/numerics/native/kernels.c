@@ -46,7 +46,8 @@ struct flow {
 };
 
 /* A combination of the rows per client: `shares` of all rows, or with `factors` of `width` products of these with
- * the rows. If `own` is given, so much of up to two rows more; their `slots` end with -1. */
+ * the rows. If `own` is given, so much of up to two rows more; their `slots` end with -1. And the sum of all
+ * clients' vectors, or nothing if there are no others, where to write what comes after it, and every client's. */
 struct changes {
     size_t clients;
     size_t width;
@@ -54,6 +55,9 @@ struct changes {
     const float *factors;
     const float *own;
     const intptr_t *slots;
+    const double *total;
+    double *moved;
+    struct flow flows[];
 };
 
 /* Some columns, while they are worked on. */
@@ -107,14 +111,14 @@ static float one(const struct row *row, size_t at)
 
 static const struct {
     double (*measure)(const struct row *, size_t, size_t, float *, const struct sample *);
+    void (*gather)(const struct row *, size_t, size_t, float *, double *);
     void (*combine)(const struct row *, size_t, const float *, size_t, size_t, const float *, float *);
-    void (*advance)(const struct row *, size_t, const struct changes *, const struct flow *, size_t, size_t,
-                    const double *, double *, double *, float *);
+    void (*advance)(const struct row *, size_t, const struct changes *, size_t, size_t, double *);
 } levels[] = {
-    {measure_plain, combine_plain, advance_plain},
+    {measure_plain, gather_plain, combine_plain, advance_plain},
 #ifdef X86
-    {measure_avx2, combine_avx2, advance_avx2},
-    {measure_avx512, combine_avx512, advance_avx512},
+    {measure_avx2, gather_avx2, combine_avx2, advance_avx2},
+    {measure_avx512, gather_avx512, combine_avx512, advance_avx512},
 #endif
 }, *used = levels;
 
@@ -137,7 +141,10 @@ int fedecado_levels(void)
 void fedecado_use(int level) { used = levels + level; }
 
 /* Numbers of the `room` that `fedecado_advance` needs, for so many rows and products of them. */
-size_t fedecado_room(size_t rows) { return rows * fitting(rows); }
+size_t fedecado_room(size_t rows, size_t clients)
+{
+    return clients * PLACES + (rows * fitting(rows) + 1) / 2;
+}
 
 double fedecado_measure(const struct row *row, size_t from, size_t to, float *out, const struct sample *sample)
 {
@@ -150,8 +157,13 @@ void fedecado_combine(const struct row *rows, size_t count, const float *weights
     used->combine(rows, count, weights, from, to, onto, out);
 }
 
-void fedecado_advance(const struct row *rows, size_t count, const struct changes *changes, const struct flow *flows,
-                      size_t from, size_t to, const double *total, double *moved, double *squares, float *room)
+void fedecado_gather(const struct row *rows, size_t count, size_t size, float *out, double *products)
 {
-    used->advance(rows, count, changes, flows, from, to, total, moved, squares, room);
+    used->gather(rows, count, size, out, products);
+}
+
+void fedecado_advance(const struct row *rows, size_t count, const struct changes *changes, size_t from, size_t to,
+                      double *room)
+{
+    used->advance(rows, count, changes, from, to, room);
 }

@@ -92,6 +92,43 @@ static double LEVEL(measure)(const struct row *row, size_t from, size_t to, floa
     return LEVEL(added)(sums);
 }
 
+/* The inner product of two rows that are written down. */
+static double LEVEL(dot)(const float *one_row, const float *other, size_t size)
+{
+    double sum = 0;
+    size_t j = 0;
+    while (j + STEP <= size) {
+        /* In float32 within a tile, and in float64 beyond. */
+        size_t end = size - j < WIDEST ? size : j + WIDEST;
+        FLOATS first = {0}, second = {0};
+        for (; j + STEP <= end; j += STEP) {
+            first += *(const FLOATS *)(one_row + j) * *(const FLOATS *)(other + j);
+            second += *(const FLOATS *)(one_row + j + LANES) * *(const FLOATS *)(other + j + LANES);
+        }
+        first += second;
+        for (int lane = 0; lane < LANES; lane++)
+            sum += first[lane];
+    }
+    for (; j < size; j++)
+        sum += (double)(one_row[j] * other[j]);
+    return sum;
+}
+
+/* Short rows, written down one behind the other, and the inner products of all of them. */
+static void LEVEL(gather)(const struct row *rows, size_t count, size_t size, float *out, double *products)
+{
+    for (size_t i = 0; i < count; i++) {
+        float *row = out + i * size;
+        size_t j = 0;
+        for (; j + STEP <= size; j += STEP)
+            LEVEL(load)(rows + i, j, (FLOATS *)(row + j));
+        for (; j < size; j++)
+            row[j] = one(rows + i, j);
+        for (size_t k = 0; k <= i; k++)
+            products[i * count + k] = products[k * count + i] = LEVEL(dot)(row, out + k * size, size);
+    }
+}
+
 /* The rows' weighted sum, added to `onto` if that is given. */
 static void LEVEL(combine)(const struct row *rows, size_t count, const float *weights, size_t from, size_t to,
                            const float *onto, float *out)
@@ -206,31 +243,31 @@ static void LEVEL(move_tile)(const struct changes *c, size_t i, const struct til
     memcpy(squares, sums, sizeof sums);
 }
 
-/* Every vector and its combination of the rows, and what that makes of the sum of all vectors: of `total`, or,
- * without one, of these alone. `squares` has a line of PLACES zeros per client, which begins with its squared
- * length in the end. */
-static void LEVEL(advance)(const struct row *rows, size_t count, const struct changes *c, const struct flow *flows,
-                           size_t from, size_t to, const double *total, double *moved, double *squares, float *room)
+/* Every vector and its combination of the rows, and what that makes of the sum of all vectors. `room` begins with
+ * PLACES numbers per client, of which the first is its squared length in the end. */
+static void LEVEL(advance)(const struct row *rows, size_t count, const struct changes *c, size_t from, size_t to,
+                           double *room)
 {
     size_t wide = fitting(count + (c->factors ? c->width : 0));
-    float *products = room + count * wide;
-    double sums[WIDEST];
+    double sums[WIDEST], *squares = room;
+    float *formed = (float *)(room + c->clients * PLACES), *products = formed + count * wide;
+    memset(squares, 0, c->clients * PLACES * sizeof(double));
     for (size_t at = from; at < to; at += wide) {
         size_t n = to - at < wide ? to - at : wide;
-        struct tile t = {n, wide, room, c->factors ? products : room, sums, !total};
-        LEVEL(form)(rows, count, at, n, wide, room);
+        struct tile t = {n, wide, formed, c->factors ? products : formed, sums, !c->total};
+        LEVEL(form)(rows, count, at, n, wide, formed);
         for (size_t k = 0; c->factors && k < c->width; k++)
             for (size_t j = 0; j < n; j += STEP)
-                LEVEL(mix)(c->factors + k * count, count, room + j, wide, (FLOATS *)(products + k * wide + j));
+                LEVEL(mix)(c->factors + k * count, count, formed + j, wide, (FLOATS *)(products + k * wide + j));
         memset(sums, 0, sizeof sums);
-        if (total)
-            memcpy(sums, total + at, n * sizeof(double));
+        if (c->total)
+            memcpy(sums, c->total + at, n * sizeof(double));
         for (size_t i = 0; i < c->clients; i++) {
-            const float *before = flows[i].before, *next = i < count ? rows[count - 1 - i].vector : NULL;
-            LEVEL(move_tile)(c, i, &t, before ? before + at : NULL, flows[i].after + at, next ? next + at : NULL,
+            const float *before = c->flows[i].before, *next = i < count ? rows[count - 1 - i].vector : NULL;
+            LEVEL(move_tile)(c, i, &t, before ? before + at : NULL, c->flows[i].after + at, next ? next + at : NULL,
                              squares + i * PLACES);
         }
-        memcpy(moved + at, sums, n * sizeof(double));
+        memcpy(c->moved + at, sums, n * sizeof(double));
     }
     for (size_t i = 0; i < c->clients; i++)
         squares[i * PLACES] = LEVEL(added)((const DOUBLES *)(squares + i * PLACES));
