@@ -43,29 +43,33 @@ def pivot(dt: float, L: float, C: float, G: Sequence[float]) -> float:
 
 def leap(basis: Basis, c: Circuit, pivots: FactorCache[float]) -> Leap:
     """The step, for clients that all start from the centre and a basis with inner products."""
-    gram, F, T = basis.gram, basis.total_slot, c.T
+    gram, F, T, L, C = basis.gram, basis.total_slot, c.T, c.L, c.C
     assert gram is not None and F is not None  # noqa: S101 - a programming error, not an input
-    G = c.G.tolist()
-    far = T / pivots.get(T, c.L, c.C, tuple(sorted(G)))
-    b = [T / (c.L + T / g) for g in G]
-    n = [min(T / t, rho) for t, rho in zip(c.times.tolist(), c.rho.tolist(), strict=True)]
+    G, windows = c.G.tolist(), zip(c.times.tolist(), c.rho.tolist(), strict=True)
+    far, root = T / pivots.get(T, L, C, tuple(sorted(G))), math.sqrt(basis.size)
+    b = [T / (L + T / g) for g in G]
+    n = [min(T / t, rho) for t, rho in windows]
     ahead = [b_i * n_i for b_i, n_i in zip(b, n, strict=True)]
     first, coefficients = basis.move_slots[0], [-far] * (len(G) + 1)
     coefficients[first : first + len(G)] = [far * along for along in ahead]
     x_c = np.array(coefficients)
     J = np.array(b)[:, None] * x_c
-    J.reshape(-1)[first :: len(x_c) + 1] -= ahead  # their own entries: displacements lie one behind the other
+    J.reshape(-1)[first :: len(coefficients) + 1] -= (
+        ahead  # their own: displacements lie one behind the other
+    )
     products = gram.dot(x_c)
-    square, root = float(x_c.dot(products)), math.sqrt(basis.size)
-    met, squares = products.tolist(), gram.diagonal().tolist()
-    change, rms = _root(square) / root, []
-    for slot, (b_i, n_i) in enumerate(zip(b, n, strict=True), first):
-        rms.append(b_i * _root(square - n_i * (2 * met[slot] - n_i * squares[slot])) / root)
-    errors = [size / (2 * g) for size, g in zip(rms, G, strict=True)]
-    part = T / c.C
-    errors.append(_root(square + part * (2 * met[F] + part * squares[F])) / (2 * root))
-    worst = math.nan if any(map(math.isnan, errors)) else max(errors)
-    return Leap(x_c, J, (-c.C / T) * x_c, [*rms, change, change / T], worst)
+    square, met, squares = float(x_c.dot(products)), products.tolist(), gram.diagonal().tolist()
+    part, change = T / C, _root(square) / root
+    worst = _root(square + part * (2 * met[F] + part * squares[F])) / (2 * root)
+    norms = []
+    for slot, (b_i, n_i, g) in enumerate(zip(b, n, G, strict=True), first):
+        norm = b_i * _root(square - n_i * (2 * met[slot] - n_i * squares[slot])) / root
+        norms.append(norm)
+        error = norm / (2 * g)
+        if error > worst or math.isnan(error):  # which stays: nothing is larger
+            worst = error
+    norms += (change, change / T)
+    return Leap(x_c, J, (-C / T) * x_c, norms, worst)
 
 
 def _root(square: float) -> float:

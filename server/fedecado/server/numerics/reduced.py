@@ -13,7 +13,7 @@ of steps. `Solution.central` is one weighted sum of rows, ready before `Solution
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
@@ -25,11 +25,11 @@ from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
 from fedecado.server.numerics.columns import hold_blas
 from fedecado.server.numerics.finite import largest
-from fedecado.server.numerics.leap import Leap, leap, pivot
+from fedecado.server.numerics.leap import leap, pivot
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.renewal import WHOLE, Renewal
 from fedecado.server.numerics.spread import Coefficients, Own, Written
-from fedecado.server.numerics.steps import Steps, integrate
+from fedecado.server.numerics.steps import Steps, integrate, whole_window
 
 
 @record
@@ -134,39 +134,18 @@ class Reduced:
             return _solution(basis, circuit, steps, state.x_c, state.J, state.total)
 
     def _few(self, basis: Basis, versions: list[int | None], circuit: Circuit, level: int) -> Solution:
-        """The same for few clients."""
-        few = _Few(self, basis, versions, circuit)
-        rows, steps = integrate(few.attempt, None, circuit.T, level, self.options)
-        if rows is not None:
-            return _solution(basis, circuit, steps, *few.march.ended(rows))
-        end = few.leap
-        return Solution(basis, end.x_c, Written(end.J), steps, end.F, circuit.C, end.norms)
-
-
-class _Few:
-    """A leap, where that is enough, or else the steps of `whole`, which are made ready only then."""
-
-    def __init__(self, solver: Reduced, basis: Basis, versions: list[int | None], circuit: Circuit) -> None:
-        self._solver, self._basis, self._versions, self._circuit = solver, basis, versions, circuit
-        self._rms = solver.options.norm == "rms"
-        self._leaps = self._rms and basis.size >= basis.slots and versions.count(None) == len(versions)
-
-    @cached_property
-    def leap(self) -> Leap:
-        return leap(self._basis, self._circuit, self._solver.pivots)
-
-    @cached_property
-    def march(self) -> whole.March:
-        basis, own = self._basis, _own(self._basis, self._versions)
-        return whole.March(
-            basis, own, self._circuit, self._solver.maps, basis.rms if self._rms else basis.peak
-        )
-
-    def attempt(self, rows: Floats | None, tau: float, dt: float) -> tuple[Floats | None, float]:
-        """As that of a march; no rows stand for rest, and for the end of the leap."""
-        if self._leaps and dt == self._circuit.T:
-            return None, self.leap.error
-        return self.march.attempt(self.march.rest if rows is None else rows, tau, dt)
+        """The same for few clients: a leap, where that is enough, or else the steps of `whole`."""
+        options, rejected = self.options, 0
+        rms, late = options.norm == "rms", len(versions) - versions.count(None)
+        if not level and not late and rms and basis.size >= basis.slots:
+            end = leap(basis, circuit, self.pivots)
+            if (steps := whole_window(end.error, circuit.T, options)) is not None:
+                return Solution(basis, end.x_c, Written(end.J), steps, end.F, circuit.C, end.norms)
+            level = rejected = 1
+        own, norms = _own(basis, versions), basis.rms if rms else basis.peak
+        march = whole.March(basis, own, circuit, self.maps, norms)
+        rows, steps = integrate(march.attempt, march.rest, circuit.T, level, options, rejected)
+        return _solution(basis, circuit, steps, *march.ended(rows))
 
 
 def _solution(

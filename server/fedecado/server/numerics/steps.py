@@ -35,16 +35,29 @@ class Steps:
     """Largest error among accepted steps."""
 
 
-def integrate(attempt: Attempt[S], state: S, T: float, level: int, options: Options) -> tuple[S, Steps]:
-    """March `state` from tau = 0 to T, starting with steps of T / 2**level."""
+def whole_window(error: float, T: float, options: Options) -> Steps | None:
+    """What is said of a single step over all of T, the first that is tried; none if it is too long."""
+    _require_finite(error)
+    floored = error > options.tolerance
+    if floored and options.max_level:
+        return None
+    return Steps(1, 0, int(floored), 0, T, error)
+
+
+def integrate(
+    attempt: Attempt[S], state: S, T: float, level: int, options: Options, rejected: int = 0
+) -> tuple[S, Steps]:
+    """March `state` from tau = 0 to T, starting with steps of T / 2**level.
+
+    So many steps have been `rejected` before.
+    """
     m, position, end = min(level, options.max_level), 0, 1 << options.max_level
-    accepted = rejected = floored = deepest = 0
+    accepted = floored = deepest = 0
     worst = 0.0
     while position < end:
         ticks = end >> m
         candidate, error = attempt(state, T * (position / end), T * (ticks / end))
-        if not math.isfinite(error):
-            raise NonFiniteError("the central solve left floating-point range; the state is unchanged")
+        _require_finite(error)
         if error > options.tolerance:
             if m < options.max_level:
                 m, rejected = m + 1, rejected + 1
@@ -55,3 +68,8 @@ def integrate(attempt: Attempt[S], state: S, T: float, level: int, options: Opti
         if error < options.tolerance / 4 and m > 0 and position % (2 * ticks) == 0:
             m -= 1
     return state, Steps(accepted, rejected, floored, m, T / (1 << deepest), worst)
+
+
+def _require_finite(error: float) -> None:
+    if not math.isfinite(error):
+        raise NonFiniteError("the central solve left floating-point range; the state is unchanged")
