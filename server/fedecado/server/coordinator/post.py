@@ -120,8 +120,12 @@ def acknowledge(
     message: str = "",
 ) -> None:
     """Say what became of a result; a worker that is away asks again when it is back."""
-    if member.session is not None:
-        member.session.send(pb.Acknowledge(task_id=task, outcome=outcome, reason=reason, message=message))
+    if member.session is None:
+        return
+    answer = pb.Acknowledge(task_id=task, outcome=outcome)
+    if reason or message:  # most have neither
+        answer.reason, answer.message = reason, message
+    member.session.send(answer)
 
 
 def verdict(engine: Engine, worker: str, task: int, *, same_run: bool) -> pb.HeldTaskAnswer:

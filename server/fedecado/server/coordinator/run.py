@@ -352,11 +352,12 @@ class Run(Facts):
         if self.stop_reason is not None:
             self.handle(Stopped(self.stop_reason))
         seconds, version = made.seconds, made.closed.version
-        log.info(
-            "round %d: %d updates, %.3f s, version %d",
-            *(number, len(tasks), seconds, version),
-            extra=about(round=number, updates=len(tasks), seconds=seconds, version=version),
-        )
+        if log.isEnabledFor(logging.INFO):
+            log.info(
+                "round %d: %d updates, %.3f s, version %d",
+                *(number, len(tasks), seconds, version),
+                extra=about(round=number, updates=len(tasks), seconds=seconds, version=version),
+            )
         self._published(version, made.state)
         # Only now: a run that is over still has its last version measured.
         self._computing.busy = self.engine.closing != ()

@@ -137,7 +137,16 @@ class Basis:
         """
         weights = coefficients.astype(self.dtype)
         result = self._workspace.vector(self.size, self.dtype)
-        compiled, table, width = native.kernels(), self._rows.table(), self._rows.width
+        compiled, table = native.kernels(), self._rows.table()
+        if compiled and table is not None and (onto is None or in_place(onto)):
+            striped(self.size, lambda stripe: compiled.combine(table, weights, stripe, onto, result))
+        else:
+            self._combine_by_blocks(weights, onto, result)
+        return result
+
+    def _combine_by_blocks(self, weights: Vector, onto: Vector | None, result: Vector) -> None:
+        """The same with numpy."""
+        width = self._rows.width
 
         def work(stripe: slice) -> None:
             room = self._rows.room(width)
@@ -150,11 +159,7 @@ class Basis:
                 if onto is not None:
                     out += onto[columns]
 
-        if compiled and table is not None and (onto is None or in_place(onto)):
-            striped(self.size, lambda stripe: compiled.combine(table, weights, stripe, onto, result))
-        else:
-            over_columns(self.size, work)
-        return result
+        over_columns(self.size, work)
 
     def advance(
         self,

@@ -73,7 +73,7 @@ class Engine:
     @property
     def enrolled(self) -> int:
         """n: how many clients are enrolled."""
-        return len(self.roster)
+        return len(self.roster.clients)
 
     @property
     def needed(self) -> int:

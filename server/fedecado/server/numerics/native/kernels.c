@@ -60,12 +60,14 @@ struct changes {
     struct flow flows[];
 };
 
-/* Some columns, while they are worked on. */
+/* Some columns, while they are worked on: rows, and what clients share of them, each so many numbers `apart`. */
 struct tile {
     size_t columns;
     size_t wide;
     const float *rows;
+    size_t row_apart;
     const float *shared;
+    size_t apart;
     double *sums;
     int alone;
 };
@@ -75,6 +77,18 @@ static size_t fitting(size_t rows)
 {
     size_t columns = TILE / (rows ? rows : 1) / NARROWEST * NARROWEST;
     return columns < NARROWEST ? NARROWEST : columns > WIDEST ? WIDEST : columns;
+}
+
+/* How far apart rows are that lie one behind the other as they are; 0 for others. */
+static size_t spacing(const struct row *rows, size_t count)
+{
+    if (count < 2 || rows[1].vector <= rows[0].vector)
+        return 0;
+    size_t apart = (size_t)(rows[1].vector - rows[0].vector);
+    for (size_t k = 0; k < count; k++)
+        if (rows[k].less || rows[k].wide || rows[k].vector != rows[0].vector + k * apart)
+            return 0;
+    return apart;
 }
 
 static float one(const struct row *row, size_t at)

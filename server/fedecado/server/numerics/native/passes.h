@@ -92,41 +92,44 @@ static double LEVEL(measure)(const struct row *row, size_t from, size_t to, floa
     return LEVEL(added)(sums);
 }
 
-/* The inner product of two rows that are written down. */
-static double LEVEL(dot)(const float *one_row, const float *other, size_t size)
+/* The inner product of some columns of two rows: in float32, for there are few of them. */
+static inline double LEVEL(dot)(const float *row, const float *other, size_t n)
 {
-    double sum = 0;
+    FLOATS first = {0}, second = {0};
     size_t j = 0;
-    while (j + STEP <= size) {
-        /* In float32 within a tile, and in float64 beyond. */
-        size_t end = size - j < WIDEST ? size : j + WIDEST;
-        FLOATS first = {0}, second = {0};
-        for (; j + STEP <= end; j += STEP) {
-            first += *(const FLOATS *)(one_row + j) * *(const FLOATS *)(other + j);
-            second += *(const FLOATS *)(one_row + j + LANES) * *(const FLOATS *)(other + j + LANES);
-        }
-        first += second;
-        for (int lane = 0; lane < LANES; lane++)
-            sum += first[lane];
+    for (; j + STEP <= n; j += STEP) {
+        first += *(const FLOATS *)(row + j) * *(const FLOATS *)(other + j);
+        second += *(const FLOATS *)(row + j + LANES) * *(const FLOATS *)(other + j + LANES);
     }
-    for (; j < size; j++)
-        sum += (double)(one_row[j] * other[j]);
+    first += second;
+    double sum = 0;
+    for (int lane = 0; lane < LANES; lane++)
+        sum += first[lane];
+    for (; j < n; j++)
+        sum += (double)(row[j] * other[j]);
     return sum;
 }
 
 /* Short rows, written down one behind the other, and the inner products of all of them. */
 static void LEVEL(gather)(const struct row *rows, size_t count, size_t size, float *out, double *products)
 {
-    for (size_t i = 0; i < count; i++) {
-        float *row = out + i * size;
-        size_t j = 0;
-        for (; j + STEP <= size; j += STEP)
-            LEVEL(load)(rows + i, j, (FLOATS *)(row + j));
-        for (; j < size; j++)
-            row[j] = one(rows + i, j);
-        for (size_t k = 0; k <= i; k++)
-            products[i * count + k] = products[k * count + i] = LEVEL(dot)(row, out + k * size, size);
+    memset(products, 0, count * count * sizeof(double));
+    for (size_t at = 0; at < size; at += WIDEST) {
+        size_t n = size - at < WIDEST ? size - at : WIDEST;
+        for (size_t i = 0; i < count; i++) {
+            float *row = out + i * size + at;
+            size_t j = 0;
+            for (; j + STEP <= n; j += STEP)
+                LEVEL(load)(rows + i, at + j, (FLOATS *)(row + j));
+            for (; j < n; j++)
+                row[j] = one(rows + i, at + j);
+            for (size_t k = 0; k <= i; k++)
+                products[i * count + k] += LEVEL(dot)(row, out + k * size + at, n);
+        }
     }
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < i; k++)
+            products[k * count + i] = products[i * count + k];
 }
 
 /* The rows' weighted sum, added to `onto` if that is given. */
@@ -221,9 +224,9 @@ static void LEVEL(move_tile)(const struct changes *c, size_t i, const struct til
         if (next)
             LEVEL(ask)(next + t->wide + j);
         FLOATS by[2];
-        LEVEL(mix)(shares, c->width, t->shared + j, t->wide, by);
+        LEVEL(mix)(shares, c->width, t->shared + j, t->apart, by);
         for (size_t o = 0; own && o < 2 && c->slots[2 * i + o] >= 0; o++) {
-            const float *row = t->rows + (size_t)c->slots[2 * i + o] * t->wide + j;
+            const float *row = t->rows + (size_t)c->slots[2 * i + o] * t->row_apart + j;
             by[0] += own[o] * *(const FLOATS *)row;
             by[1] += own[o] * *(const FLOATS *)(row + LANES);
         }
@@ -248,17 +251,27 @@ static void LEVEL(move_tile)(const struct changes *c, size_t i, const struct til
 static void LEVEL(advance)(const struct row *rows, size_t count, const struct changes *c, size_t from, size_t to,
                            double *room)
 {
-    size_t wide = fitting(count + (c->factors ? c->width : 0));
+    size_t wide = fitting(count + (c->factors ? c->width : 0)), spaced = spacing(rows, count);
     double sums[WIDEST], *squares = room;
     float *formed = (float *)(room + c->clients * PLACES), *products = formed + count * wide;
     memset(squares, 0, c->clients * PLACES * sizeof(double));
     for (size_t at = from; at < to; at += wide) {
         size_t n = to - at < wide ? to - at : wide;
-        struct tile t = {n, wide, formed, c->factors ? products : formed, sums, !c->total};
-        LEVEL(form)(rows, count, at, n, wide, formed);
-        for (size_t k = 0; c->factors && k < c->width; k++)
-            for (size_t j = 0; j < n; j += STEP)
-                LEVEL(mix)(c->factors + k * count, count, formed + j, wide, (FLOATS *)(products + k * wide + j));
+        struct tile t = {n, wide, formed, wide, formed, wide, sums, !c->total};
+        if (spaced && n == wide) {
+            t.rows = t.shared = rows->vector + at;
+            t.row_apart = t.apart = spaced;
+        } else {
+            LEVEL(form)(rows, count, at, n, wide, formed);
+        }
+        if (c->factors) {
+            for (size_t k = 0; k < c->width; k++)
+                for (size_t j = 0; j < n; j += STEP)
+                    LEVEL(mix)(c->factors + k * count, count, t.rows + j, t.row_apart,
+                               (FLOATS *)(products + k * wide + j));
+            t.shared = products;
+            t.apart = wide;
+        }
         memset(sums, 0, sizeof sums);
         if (c->total)
             memcpy(sums, c->total + at, n * sizeof(double));
