@@ -98,25 +98,36 @@ static float one(const struct row *row, size_t at)
     return row->less ? row->vector[at] - row->less[at] : row->vector[at];
 }
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define X86 1
+#ifdef __x86_64__
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")
+#endif
 #define VECTOR 64
 #define LEVEL(name) name##_avx512
 #include "passes.h"
 #undef VECTOR
 #undef LEVEL
+#ifdef __clang__
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
 #pragma GCC pop_options
-
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
+#endif
 #define VECTOR 32
 #define LEVEL(name) name##_avx2
 #include "passes.h"
 #undef VECTOR
 #undef LEVEL
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 #endif
 
 #define VECTOR 16
@@ -130,7 +141,7 @@ static const struct {
     void (*advance)(const struct row *, size_t, const struct changes *, size_t, size_t, double *);
 } levels[] = {
     {measure_plain, gather_plain, combine_plain, advance_plain},
-#ifdef X86
+#ifdef __x86_64__
     {measure_avx2, gather_avx2, combine_avx2, advance_avx2},
     {measure_avx512, gather_avx512, combine_avx512, advance_avx512},
 #endif
@@ -141,7 +152,7 @@ int fedecado_revision(void) { return REVISION; }
 /* How many sets of instructions this processor has of those that there is code for. */
 int fedecado_levels(void)
 {
-#ifdef X86
+#ifdef __x86_64__
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
         return 1;
