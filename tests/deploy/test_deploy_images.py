@@ -129,6 +129,11 @@ def test_nothing_can_compile(podman: Podman, image: str) -> None:
     assert inside(podman, image, "sh", "-c", tools).split("\n")[0] == "none"
 
 
+def test_what_is_compiled_was_compiled_on_the_way(podman: Podman, coordinator: str) -> None:
+    look = "from fedecado.server.numerics.native import kernels; print(kernels() is not None)"
+    assert inside(podman, coordinator, "python", "-c", look).startswith("True")
+
+
 def test_only_its_own_folder_can_be_written(podman: Podman, coordinator: str) -> None:
     script = "touch /opt/fedecado/x; touch /etc/x; touch /var/lib/fedecado/x && echo written"
     said = inside(podman, coordinator, "sh", "-c", script)
