@@ -22,7 +22,7 @@ BYTES = 128 << 20
 
 
 def run(quick: bool) -> None:
-    size, repeats = (16 << 20, 3) if quick else (BYTES, 7)
+    size, repeats = (16 << 20, 3) if quick else (BYTES, 15)
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder, "model.safetensors")
         save_model(model, Layout.flat(size // 4), np.full(size // 4, 0.5, np.float32), {})

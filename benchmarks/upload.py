@@ -16,7 +16,7 @@ FLOOR, DURABLE, FEDECADO = "bare stream", "coordinator, durable", "coordinator, 
 
 
 def run(quick: bool) -> None:
-    size, repeats = (16 << 20, 3) if quick else (BYTES, 7)
+    size, repeats = (16 << 20, 3) if quick else (BYTES, 15)
     for workers in (1, 8):
         waiting = ("--rounds", "1000000", "--rounds-min-clients", str(workers))
         servers = {
@@ -33,7 +33,7 @@ def run(quick: bool) -> None:
                 most = workers + SPARE + _kept(name, workers)
                 uploads.append(_Upload(name, fleet, Traffic(workers * size, size, most)))
             # One worker's update takes as long as a hiccup of the machine.
-            race([upload.contender for upload in uploads], repeats if workers > 1 else 3 * repeats)
+            race([upload.contender for upload in uploads], repeats if workers > 1 else 2 * repeats)
         for upload in uploads:
             upload.traffic.note(upload.contender)
         report(f"upload_{workers}", [u.contender for u in uploads], workers=workers, megabytes=size >> 20)
