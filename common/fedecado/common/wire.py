@@ -15,7 +15,7 @@ itself: grpc.aio logs what a client's deserializer raises and hands out None ins
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeVar, final
 
 import numpy as np
@@ -135,7 +135,8 @@ class Receiver:
 
     `expected_bytes` is what the header announced. More than `max_bytes`, which the caller knows from
     its layout, is refused before anything is allocated. `out` takes the place of a new vector, for
-    instance a mapped file. After an error the transfer is lost, and the receiver with it.
+    instance a mapped file. `take` copies whole numbers to their place and gives their squared length, for
+    those who know a quicker way. After an error the transfer is lost, and the receiver with it.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class Receiver:
         *,
         max_bytes: int,
         out: Vector | None = None,
+        take: Callable[[memoryview, Bytes], float] | None = None,
     ) -> None:
         kind = np.dtype(dtype)
         if expected_bytes > max_bytes:
@@ -159,7 +161,7 @@ class Receiver:
         self._vector: Vector = np.empty(expected_bytes // kind.itemsize, kind) if out is None else out
         self._bytes = _as_bytes(self._vector)
         self._wire: Vector = self._vector if _LITTLE else self._vector.view(kind.newbyteorder("<"))
-        self._checksum = Checksum()
+        self._checksum, self._take = Checksum(), take
         self._received = 0
         self._square = 0.0
         self._finished = False
@@ -178,9 +180,16 @@ class Receiver:
         """Write a chunk to its place; raise unless it is the next one, fits and is finite."""
         self._check_order(chunk)
         data, start, stop = chunk.data, self._received, self._received + len(chunk.data)
-        _copy(data, self._bytes[start:stop])
+        place, size = self._bytes[start:stop], self._wire.itemsize
+        square = math.nan
+        if self._take is None or start % size or len(data) % size:
+            _copy(data, place)
+        else:
+            square = self._take(data, place)
+        if not math.isfinite(square):  # not taken yet, or something is wrong: what?
+            square = finite_square(self._completed(data, start), start // size)
+        self._square += square
         self._checksum.update(data)
-        self._square += finite_square(self._completed(data, start), start // self._wire.itemsize)
         self._received = stop
 
     def finish(self, trailer: Trailer) -> Vector:

@@ -15,10 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedecado.common.checksum import crc32
+from fedecado.common.errors import NonFiniteError
+from fedecado.common.wire import BulkChunk, Receiver
 from fedecado.server.numerics import native
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.native import LEVELS, Advance, Drawn, Kernels, Packed, table
 from fedecado.server.numerics.spread import Own, Spread
+from fedecado.v1.transfer_pb2 import Trailer
 
 Array = npt.NDArray[Any]
 
@@ -70,6 +74,50 @@ def test_a_row_is_measured_written_down_and_sampled(kernels: Kernels, size: int,
     np.testing.assert_array_equal(drawn, exact[picked])
     assert {*out[:first], *out[last:]} <= {9}, "columns of others stay as they are"
     assert kernels.measure(places, 1, slice(first, last)) == square
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("shift", [0, 1, 3, 6])
+def test_numbers_are_copied_and_squared_wherever_they_lie(kernels: Kernels, size: int, shift: int) -> None:
+    """In a message they begin at any byte."""
+    came = numbers(0, size)
+    data = b"x" * shift + came.tobytes()
+    room = np.full(size + shift + 1, 9, np.float32)
+    place = room[shift : shift + size]
+    square = kernels.take(memoryview(data)[shift:], place.view(np.uint8))
+    np.testing.assert_array_equal(place, came)
+    assert {*room[:shift], *room[shift + size :]} == {9}
+    assert square == pytest.approx(float(np.sum(np.square(came, dtype=np.float64))), rel=1e-5)
+    came[size // 2] = np.nan
+    assert not np.isfinite(kernels.take(memoryview(came.tobytes()), place.view(np.uint8)))
+
+
+@pytest.mark.parametrize("cut", [4, 1024, 999])
+def test_a_receiver_that_takes_numbers_this_way_finds_the_same(cut: int) -> None:
+    """Also where chunks divide a number, or bring one that is none."""
+    take = native.taking("float32")
+    if take is None:
+        pytest.skip("fedecado was installed without a C compiler")
+    came = numbers(0, 3000)
+    for bad in (None, 77, 2999):
+        if bad is not None:
+            came[bad] = np.inf
+        data, found = came.tobytes(), list[tuple[bytes | str, float]]()
+        for way in (take, None):
+            receiver = Receiver(len(data), max_bytes=len(data), take=way)
+            try:
+                for at in range(0, len(data), cut):
+                    receiver.add(BulkChunk(at, memoryview(data)[at : at + cut]))
+                vector = receiver.finish(Trailer(length=len(data), crc32=crc32(data)))
+                found.append((vector.tobytes(), receiver.square))
+            except NonFiniteError as error:
+                found.append((str(error), 0.0))
+        assert found[0][0] == found[1][0]
+        assert found[0][1] == pytest.approx(found[1][1], rel=1e-5)
+
+
+def test_only_float32_is_taken_this_way() -> None:
+    assert native.taking("float64") is None
 
 
 @pytest.mark.parametrize("size", [*SIZES, 32_768])

@@ -19,6 +19,7 @@ from fedecado.common.records import record
 from fedecado.common.wire import BulkChunk, Receiver
 from fedecado.server.coordinator.quotas import Quotas
 from fedecado.server.federation import Result
+from fedecado.server.numerics.native import taking
 from fedecado.server.store import Landing
 from fedecado.v1 import session_pb2 as pb
 from fedecado.v1.transfer_pb2 import Trailer
@@ -182,7 +183,8 @@ class Inbox:
                     out = self._landing.vector
             if compact is None:
                 size = layout.nbytes
-                self._receiver = Receiver(size, layout.dtype, max_bytes=size, out=out)
+                take = taking(layout.dtype)
+                self._receiver = Receiver(size, layout.dtype, max_bytes=size, out=out, take=take)
             elif (start := self._start(header)) is not None:
                 self._receiver = PackedReceiver(compact, layout, start, out)
         except QuotaError:

@@ -10,7 +10,8 @@ dtypes and for vectors that do not lie in one piece. Results agree to the roundi
 
 import ctypes
 import logging
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from struct import pack
@@ -26,7 +27,7 @@ FLOAT32: Final = np.dtype(np.float32)
 FLOAT64: Final = np.dtype(np.float64)
 
 LIBRARY: Final = Path(__file__).with_name("kernels.so")
-REVISION: Final = 1
+REVISION: Final = 2
 """Of the functions in kernels.c."""
 PLACES: Final = 32
 """Numbers of a line of squares there."""
@@ -105,6 +106,7 @@ class Kernels:
         """What this processor has, the best last."""
         self._use = library.fedecado_use
         self._room = _function(library.fedecado_room, _Size, _Size, _Size)
+        self._take = _function(library.fedecado_take, ctypes.c_double, _Address, _Address, _Size)
         self._measure = _function(
             library.fedecado_measure, ctypes.c_double, _Address, _Size, _Size, _Address, _Address
         )
@@ -121,6 +123,11 @@ class Kernels:
         """Use these instructions from now on; by default the best that there are."""
         self.level = level
         self._use(LEVELS.index(level))
+
+    def take(self, data: memoryview, place: npt.NDArray[np.uint8]) -> float:
+        """Copy float32 numbers, as they came, to where they stay; their squared length."""
+        source = np.frombuffer(data, np.uint8)
+        return float(self._take(source.ctypes.data, address(place), len(source) // FLOAT32.itemsize))
 
     def measure(
         self, rows: Table, slot: int, columns: slice, out: Vector | None = None, drawn: Drawn = NONE
@@ -169,6 +176,12 @@ def kernels() -> Kernels | None:
         )
         return None
     return Kernels(library)
+
+
+def taking(dtype: str) -> Callable[[memoryview, npt.NDArray[np.uint8]], float] | None:
+    """What `Receiver` copies numbers of this kind with; none where numpy does."""
+    compiled = kernels() if dtype == "float32" and sys.byteorder == "little" else None
+    return None if compiled is None else compiled.take
 
 
 def table(rows: Iterable[tuple[Vector, Vector | None]]) -> Table | None:

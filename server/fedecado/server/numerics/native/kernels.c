@@ -9,9 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 /* Of the functions below: Python does not use a library of another revision. */
-#define REVISION 1
+#define REVISION 2
 
 /* Columns of a tile, whose rows stay in cache while every result is formed from them. */
 #define WIDEST 512
@@ -106,10 +109,13 @@ static float one(const struct row *row, size_t at)
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")
 #endif
 #define VECTOR 64
+#define STREAM(place, numbers) _mm512_stream_ps(place, (__m512)(numbers))
+#define FENCE() _mm_sfence()
 #define LEVEL(name) name##_avx512
 #include "passes.h"
 #undef VECTOR
 #undef LEVEL
+#undef STREAM
 #ifdef __clang__
 #pragma clang attribute pop
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
@@ -119,10 +125,13 @@ static float one(const struct row *row, size_t at)
 #pragma GCC target("avx2,fma")
 #endif
 #define VECTOR 32
+#define STREAM(place, numbers) _mm256_stream_ps(place, (__m256)(numbers))
 #define LEVEL(name) name##_avx2
 #include "passes.h"
 #undef VECTOR
 #undef LEVEL
+#undef STREAM
+#undef FENCE
 #ifdef __clang__
 #pragma clang attribute pop
 #else
@@ -131,19 +140,22 @@ static float one(const struct row *row, size_t at)
 #endif
 
 #define VECTOR 16
+#define STREAM(place, numbers) (*(FLOATS *)(place) = (numbers))
+#define FENCE()
 #define LEVEL(name) name##_plain
 #include "passes.h"
 
 static const struct {
+    double (*take)(const char *, float *, size_t);
     double (*measure)(const struct row *, size_t, size_t, float *, const struct sample *);
     void (*gather)(const struct row *, size_t, size_t, float *, double *);
     void (*combine)(const struct row *, size_t, const float *, size_t, size_t, const float *, float *);
     void (*advance)(const struct row *, size_t, const struct changes *, size_t, size_t, double *);
 } levels[] = {
-    {measure_plain, gather_plain, combine_plain, advance_plain},
+    {take_plain, measure_plain, gather_plain, combine_plain, advance_plain},
 #ifdef __x86_64__
-    {measure_avx2, gather_avx2, combine_avx2, advance_avx2},
-    {measure_avx512, gather_avx512, combine_avx512, advance_avx512},
+    {take_avx2, measure_avx2, gather_avx2, combine_avx2, advance_avx2},
+    {take_avx512, measure_avx512, gather_avx512, combine_avx512, advance_avx512},
 #endif
 }, *used = levels;
 
@@ -170,6 +182,8 @@ size_t fedecado_room(size_t rows, size_t clients)
 {
     return clients * PLACES + (rows * fitting(rows) + 1) / 2;
 }
+
+double fedecado_take(const char *source, float *place, size_t count) { return used->take(source, place, count); }
 
 double fedecado_measure(const struct row *row, size_t from, size_t to, float *out, const struct sample *sample)
 {

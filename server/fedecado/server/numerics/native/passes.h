@@ -12,6 +12,9 @@ typedef double LEVEL(doubles) __attribute__((vector_size(VECTOR), aligned(8), ma
 /* Columns that are worked on in registers: two vectors, so that one is multiplied while the other still is. */
 #define STEP (2 * LANES)
 
+/* The same at any address, as within a message. */
+typedef float LEVEL(loose) __attribute__((vector_size(VECTOR), aligned(1), may_alias));
+
 /* Ask for a step's columns of a vector, which are needed soon. */
 static inline void LEVEL(ask)(const float *columns)
 {
@@ -90,6 +93,42 @@ static double LEVEL(measure)(const struct row *row, size_t from, size_t to, floa
     for (; drawn < sample->count; drawn++)
         sample->out[drawn] = one(row, (size_t)sample->picked[drawn]);
     return LEVEL(added)(sums);
+}
+
+/* Copy numbers to where they stay, past the caches, which what comes in next has for itself then; their squared
+ * length, in float32 within a tile. */
+static double LEVEL(take)(const char *source, float *place, size_t count)
+{
+    double square = 0;
+    size_t at = 0;
+    float now;
+    for (; at < count && (uintptr_t)(place + at) % VECTOR; at++) {
+        memcpy(&now, source + 4 * at, sizeof now);
+        place[at] = now;
+        square += (double)(now * now);
+    }
+    while (at + STEP <= count) {
+        size_t end = count - at < WIDEST ? count : at + WIDEST;
+        FLOATS lanes[2] = {{0}, {0}};
+        for (; at + STEP <= end; at += STEP) {
+            const LEVEL(loose) *from = (const LEVEL(loose) *)(source + 4 * at);
+            FLOATS first = from[0], second = from[1];
+            STREAM(place + at, first);
+            STREAM(place + at + LANES, second);
+            lanes[0] += first * first;
+            lanes[1] += second * second;
+        }
+        lanes[0] += lanes[1];
+        for (int lane = 0; lane < LANES; lane++)
+            square += lanes[0][lane];
+    }
+    for (; at < count; at++) {
+        memcpy(&now, source + 4 * at, sizeof now);
+        place[at] = now;
+        square += (double)(now * now);
+    }
+    FENCE();
+    return square;
 }
 
 /* The inner product of some columns of two rows: in float32, for there are few of them. */
