@@ -8,7 +8,7 @@ import numpy as np
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import native
-from fedecado.server.numerics.changes import Changes
+from fedecado.server.numerics.changes import Changes, packed
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import (
     LONG_BLOCK,
@@ -22,6 +22,7 @@ from fedecado.server.numerics.columns import (
 )
 from fedecado.server.numerics.native import FLOAT64, Advance, in_place
 from fedecado.server.numerics.rows import Rows
+from fedecado.server.numerics.spread import Coefficients
 from fedecado.server.numerics.tally import Tally
 
 
@@ -38,16 +39,16 @@ class Vectors(NamedTuple):
     """Where to write the sum as it is then."""
 
 
-def advance(rows: Rows, changes: Changes, vectors: Vectors) -> list[float]:
+def advance(rows: Rows, spread: Coefficients, vectors: Vectors) -> list[float]:
     """Write each vector plus its combination; their squared lengths, as `squared_length` has them.
 
     Vectors are taken out of the sum as they were and put in as they are stored.
     """
     compiled, table = native.kernels(), rows.table()
     if compiled and table is not None and _in_place(vectors):
-        to = Advance(changes.packed(), *vectors)
+        to = Advance(packed(spread), *vectors)
         return added(striped(rows.size, lambda stripe: compiled.advance(table, to, stripe)))
-    return added(_by_blocks(rows, changes, vectors))
+    return added(_by_blocks(rows, Changes(spread, rows.dtype), vectors))
 
 
 def _in_place(v: Vectors) -> bool:

@@ -19,7 +19,6 @@ from fedecado.common.errors import LayoutError
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import native, sample
 from fedecado.server.numerics.advance import Vectors, advance
-from fedecado.server.numerics.changes import Changes
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import blocks, over_columns, striped
 from fedecado.server.numerics.gram import Gram
@@ -178,10 +177,9 @@ class Basis:
         rounds go by. Where these vectors are `alone` in it, it is the sum of the results. `squares` receives
         the squared lengths of the results, taken while they are in cache.
         """
-        changes = Changes(spread, self.dtype)
         results = [self._successor(vector, self.dtype) for vector in vectors]
         moved: Floats = np.asarray(self._successor(total, np.float64), np.float64)
-        found = advance(self._rows, changes, Vectors(vectors, results, None if alone else total, moved))
+        found = advance(self._rows, spread, Vectors(vectors, results, None if alone else total, moved))
         if squares is not None:
             squares[:] = found
         return results, moved
