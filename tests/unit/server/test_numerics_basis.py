@@ -329,3 +329,21 @@ def test_squares_of_what_was_written_are_to_the_bit_those_that_are_taken_again(
     weights = np.random.default_rng(0).standard_normal((clients, basis.slots))
     flows, _ = basis.advance(plain(weights), [None] * clients, np.zeros(size), squares)
     assert squares == [squared_length(flow) for flow in flows]
+
+
+def test_rows_are_looked_for_where_they_are_after_a_refused_one_had_room_made_for_it() -> None:
+    size = 50
+    basis, _ = filled(3, size, np.float32)
+    before = basis.combine(np.ones(basis.slots))
+    store = basis._rows._store
+    for _ in range(40):  # until there is no room for one more
+        if basis._rows.capacity == basis.slots:
+            break
+        basis.append(np.ones(size, np.float32), np.zeros(size, np.float32))
+        before = basis.combine(np.ones(basis.slots))
+        store = basis._rows._store
+    with pytest.raises(NonFiniteError):
+        basis.append(np.full(size, np.nan, np.float32), np.zeros(size, np.float32))
+    assert not np.shares_memory(store, basis._rows._store), "room was made"
+    store[:] = 9  # whoever still looked there would find this
+    np.testing.assert_array_equal(basis.combine(np.ones(basis.slots)), before)

@@ -249,7 +249,7 @@ class Rows:
             return
         grown = np.empty((max(4, rows, 3 * len(self._store) // 2), self._store.shape[1]), self.dtype)
         grown[: self._count] = self._store[: self._count]
-        self._store = grown
+        self._store, self._table = grown, None
 
 
 def _width(columns: slice) -> int:
