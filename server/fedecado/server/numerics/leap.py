@@ -54,9 +54,8 @@ def leap(basis: Basis, c: Circuit, pivots: FactorCache[float]) -> Leap:
     coefficients[first : first + len(G)] = [far * along for along in ahead]
     x_c = np.array(coefficients)
     J = np.array(b)[:, None] * x_c
-    J.reshape(-1)[first :: len(coefficients) + 1] -= (
-        ahead  # their own: displacements lie one behind the other
-    )
+    # Their own entries: displacements lie one behind the other.
+    J.reshape(-1)[first :: len(coefficients) + 1] -= ahead
     products = gram.dot(x_c)
     square, met, squares = float(x_c.dot(products)), products.tolist(), gram.diagonal().tolist()
     part, change = T / C, _root(square) / root

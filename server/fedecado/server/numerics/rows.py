@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fedecado.common.layout import Vector
 from fedecado.server.numerics import native, sample
+from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.columns import (
     BLOCK,
     LONG_BLOCK,
@@ -27,7 +28,7 @@ from fedecado.server.numerics.columns import (
 )
 from fedecado.server.numerics.finite import require_finite
 from fedecado.server.numerics.gram import FEW, Gram
-from fedecado.server.numerics.native import NONE, Drawn, Floats, Table, table, written
+from fedecado.server.numerics.native import NONE, Drawn, Table, table, written
 from fedecado.server.numerics.workspace import Workspace
 
 FORMED_BYTES: Final = 64 << 20

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedecado.common.layout import Vector
+from fedecado.server.numerics.circuit import Floats
 
-Floats = npt.NDArray[np.float64]
 FLOAT32: Final = np.dtype(np.float32)
 FLOAT64: Final = np.dtype(np.float64)
 
