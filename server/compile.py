@@ -31,7 +31,7 @@ def compiled() -> str | None:
     # Beside its place first: a process that has the old one loaded keeps that.
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         made = Path(folder) / LIBRARY.name
-        command = [cc, *FLAGS, str(FOLDER / "kernels.c"), "-o", str(made)]
+        command = [cc, *FLAGS, str(FOLDER / "kernels.c"), "-o", str(made), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
         if done.returncode:
             return f"{cc} failed: {done.stderr.strip() or done.returncode}"

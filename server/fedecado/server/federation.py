@@ -290,7 +290,7 @@ class Federation:
                 gather = self._current_gather(len(tasks))
                 there = (self._delivered.get(task) for task in tasks)
                 updates = [kept.update for kept in there if kept is not None]
-                gather.add_all([update for update in updates if update.client not in gather.clients])
+                gather.hold([update for update in updates if update.client not in gather.clients])
                 return gather
         for task in tasks:
             # One at a time, so that whoever forgets a client need not wait for all.

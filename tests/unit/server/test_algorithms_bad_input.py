@@ -121,15 +121,16 @@ def test_a_bad_update_is_named_and_leaves_no_trace(name: AlgorithmName, case: st
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_update_among_several_is_named_when_they_are_added_at_once(
+def test_a_bad_update_among_several_is_named_when_they_are_taken_in_at_once(
     name: AlgorithmName, case: str
 ) -> None:
     changes, error, message = BAD[case]
     algorithm, state, vectors = started(name)
     before = snapshot(state, vectors)
-    updates = [update(i, state, seed=1) for i in (0, 1, 3)]
+    updates, gathered = [update(i, state, seed=1) for i in (0, 1, 3)], algorithm.gather(state)
     with pytest.raises(error, match=message):
-        algorithm.gather(state).add_all([*updates[:2], spoil(updates[2], changes)])
+        gathered.hold([*updates[:2], spoil(updates[2], changes)])
+        algorithm.aggregate(state, gathered, N)
     assert snapshot(state, vectors) == before
 
 
@@ -162,7 +163,7 @@ def test_a_stored_flow_that_is_damaged_is_refused() -> None:
     gathered.add(update(0, state))
     assert np.isfinite(algorithm.aggregate(state, gathered, N).central).all()
     with pytest.raises(NonFiniteError, match=r"'c3'.*flow"):
-        algorithm.gather(state).add_all([update(i, state) for i in (0, 1, 3)])
+        algorithm.gather(state).hold([update(i, state) for i in (0, 1, 3)])
 
 
 def test_a_flow_is_read_for_its_length_only_if_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from compiled import using
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,15 +34,8 @@ COMPILE = Path(__file__).parents[3] / "server" / "compile.py"
 
 @pytest.fixture(params=LEVELS)
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
-    found = native.kernels()
-    if found is None:
-        pytest.skip("fedecado was installed without a C compiler")
-    if request.param not in found.levels:
-        pytest.skip(f"this processor has no {request.param}")
-    used = found.level
-    found.use(request.param)
-    yield found
-    found.use(used)
+    with using(request.param) as found:
+        yield found
 
 
 def numbers(seed: int, *shape: int) -> Array:
@@ -166,10 +160,7 @@ def test_clients_vectors_and_their_sum_are_advanced(
     level: str, seed: int, size: int, clients: int, spread: bool, alone: bool, same: bool
 ) -> None:
     """Written to the same place or to another; of rows, or of a few combinations of rows and of own ones."""
-    found = native.kernels()
-    if found is None or level not in found.levels:
-        pytest.skip("not compiled, or not for this processor")
-    draw, used = np.random.default_rng(seed), found.level
+    draw = np.random.default_rng(seed)
     rows = draw.standard_normal((clients + 2, size)).astype(np.float32)
     before = draw.standard_normal((clients, size)).astype(np.float32)
     new = draw.random(clients) < 0.2
@@ -194,11 +185,8 @@ def test_clients_vectors_and_their_sum_are_advanced(
     places = table([(row, None) for row in rows])
     assert places is not None
     first, last = size // 4, size - size // 7
-    found.use(level)
-    try:
+    with using(level) as found:
         squares = found.advance(places, Advance(packed, given, after, sums, moved), slice(first, last))
-    finally:
-        found.use(used)
     columns = slice(first, last)
     now = np.stack(after)[:, columns]
     size_of_terms = np.abs(dense) @ np.abs(rows) + np.abs(before)

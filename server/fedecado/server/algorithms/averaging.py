@@ -7,6 +7,7 @@ differ in one function, from the gathered updates to the displacement of the cen
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -55,7 +56,7 @@ class Averaging(Plain):
 
     def gather(self, state: AveragingState, capacity: int = 0) -> Gather:
         size, dtype = len(state.central), state.central.dtype
-        basis = Basis(size, dtype, capacity=capacity, workspace=self._workspace)
+        basis = partial(Basis, size, dtype, capacity=capacity, workspace=self._workspace)
         return Gather(state.central, state.version, basis=basis)
 
     def aggregate(self, state: AveragingState, gathered: Gather, enrolled: int) -> Aggregated[AveragingState]:

@@ -10,6 +10,7 @@ What is as large as clients x parameters lives in a `ClientVectors` and changes 
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -238,7 +239,7 @@ class Gather:
         version: int,
         *,
         capacity: int = 0,
-        basis: Basis | None = None,
+        basis: Callable[[], Basis] | None = None,
         flows: ClientVectors | None = None,
         lengths: Lengths | None = None,
         total: Vector | None = None,
@@ -247,56 +248,81 @@ class Gather:
         self._total = total
         self._central, self._version, self._flows = central, version, flows
         self._lengths = lengths or Lengths()
-        self.basis = basis or Basis(len(central), central.dtype, capacity=capacity)
+        self._make = basis or partial(Basis, len(central), central.dtype, capacity=capacity)
+        self._basis: Basis | None = None
+        self._held: Sequence[Update] = ()
+        """Those whose vectors nobody has looked at."""
         self.clients: dict[str, Update] = {}
         self._flow_squares: list[float] = []
 
     def __len__(self) -> int:
         return len(self.clients)
 
+    @property
+    def basis(self) -> Basis:
+        """The vectors that are there; raises if one that was held cannot be used."""
+        if self._basis is None:
+            self._basis = self._make()
+        if self._held:
+            held, self._held = self._held, ()
+            self._take_in(self._basis, held)
+        return self._basis
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nobody has asked for the basis, so that a round may do without."""
+        return self._basis is None
+
     def add(self, update: Update) -> None:
         """Take in one update."""
         if update.client in self.clients:
             raise DuplicateClientError(f"client {update.client!r} already has an update in this round")
-        update.check()
-        _check_vectors(update, self._central)
-        older = None if update.version == self._version else (update.version, self._central)
-        try:
-            square = self._flow_of(update.client)
-            if self._total is not None:
-                self.basis.set_total(self._total)
-                self._total = None
-            self.basis.append(update.end, update.start, older=older)
-        except NonFiniteError as error:
-            raise NonFiniteError(f"update of client {update.client!r}: {error}") from error
+        basis, square = self.basis, self._checked(update)
+        self._append(basis, update)
         self.clients[update.client] = update
         self._flow_squares.append(square)
 
-    def add_all(self, updates: Sequence[Update]) -> None:
-        """Take in updates that are short, in one go; what cannot be used raises as it does in `add`."""
+    def hold(self, updates: Sequence[Update]) -> None:
+        """Take in updates that are short, all at once when the basis is asked for.
+
+        Vectors with bad numbers raise then; whatever else cannot be used raises here, as it does in `add`.
+        """
         new = {update.client: update for update in updates}
-        if len(self) or len(new) < len(updates) or not self._fit(updates):
+        if len(self) or len(new) < len(updates):
             for update in updates:
                 self.add(update)
-        else:
-            self.clients |= new
+            return
+        self._flow_squares = [self._checked(update) for update in updates]
+        self.clients, self._held = new, updates
 
-    def _fit(self, updates: Sequence[Update]) -> bool:
-        """Take the vectors in; false, without a trace, if one of them cannot be used: `add` says which."""
-        moves = []
-        for update in updates:
-            update.check()
-            _check_vectors(update, self._central)
-            older = None if update.version == self._version else (update.version, self._central)
-            moves.append((update.end, update.start, older))
+    def _checked(self, update: Update) -> float:
+        """Squared length of the flow that its client has; raises if scalars, shapes or the flow are bad."""
+        update.check()
+        _check_vectors(update, self._central)
         try:
-            squares = [self._flow_of(update.client) for update in updates]
-            self.basis.extend(moves, self._total)
+            return self._flow_of(update.client)
+        except NonFiniteError as error:
+            raise _blamed(update, error) from error
+
+    def _take_in(self, basis: Basis, updates: Sequence[Update]) -> None:
+        try:
+            basis.extend([(u.end, u.start, self._older(u)) for u in updates], self._total)
+            self._total = None
         except NonFiniteError:
-            return False
-        self._total = None
-        self._flow_squares += squares
-        return True
+            for update in updates:  # which one?
+                self._append(basis, update)
+
+    def _append(self, basis: Basis, update: Update) -> None:
+        try:
+            if self._total is not None:
+                basis.set_total(self._total)
+                self._total = None
+            basis.append(update.end, update.start, older=self._older(update))
+        except NonFiniteError as error:
+            raise _blamed(update, error) from error
+
+    def _older(self, update: Update) -> tuple[int, Vector] | None:
+        return None if update.version == self._version else (update.version, self._central)
 
     def _flow_of(self, client: str) -> float:
         """Squared length of the flow that the client has; raises if what is stored was damaged."""
@@ -395,6 +421,10 @@ def aggregate_all(algorithm: Algorithm[S], state: S, updates: Iterable[Update], 
     for update in updates:
         gathered.add(update)
     return algorithm.aggregate(state, gathered, enrolled).finish()
+
+
+def _blamed(update: Update, error: NonFiniteError) -> NonFiniteError:
+    return NonFiniteError(f"update of client {update.client!r}: {error}")
 
 
 def _check_vectors(update: Update, central: Vector) -> None:

@@ -1,7 +1,9 @@
 """FedECADO: the centre integrates the circuit over the round's common window."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -18,11 +20,13 @@ from fedecado.server.algorithms.base import (
     Report,
 )
 from fedecado.server.numerics.basis import Basis
-from fedecado.server.numerics.circuit import Circuit, Floats, Moves, Timescale
+from fedecado.server.numerics.circuit import Circuit, Floats, Memory, Moves, Timescale
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.reduced import Reduced
-from fedecado.server.numerics.renewal import renewal, trust
+from fedecado.server.numerics.renewal import Renewal, renewal, trust
 from fedecado.server.numerics.robust import Pulls
+from fedecado.server.numerics.short import Before, Figures, ShortRounds, Visit
+from fedecado.server.numerics.steps import Steps
 from fedecado.server.numerics.stretch import adapted, answered
 from fedecado.server.numerics.workspace import Workspace
 
@@ -47,12 +51,31 @@ class FedEcadoState:
     time: float = 0.0
 
 
+@record
+class _Window:
+    """What a round's window came to, however it was computed."""
+
+    central: Vector
+    figures: Figures
+    steps: Steps
+    memory: Memory
+    factors: tuple[int, int]
+    """How many were there already, and how many not."""
+    moved: list[float]
+    """Squared length of every displacement,"""
+    J: list[float]
+    """and of every J_i."""
+    flows: Callable[[Renewal], tuple[list[Vector], Floats, list[float]]]
+    """The new flows, F after that, and the flows' squared lengths."""
+
+
 class FedEcado(Plain):
     """The circuit; `options` are the knobs of its central solve."""
 
     def __init__(self, options: Options | None = None) -> None:
         self.options = options or Options()
         self._solver = Reduced(self.options)
+        self._short = ShortRounds(self.options)
         self._workspace = Workspace()
         self._lengths = Lengths()
 
@@ -63,23 +86,96 @@ class FedEcado(Plain):
         return Assignment(kept=state.flows.get(client), weight=weight, after=state.doubt)
 
     def gather(self, state: FedEcadoState, capacity: int = 0) -> Gather:
-        basis = Basis(
-            len(state.central),
-            state.central.dtype,
-            capacity=capacity,
-            gram=True,
-            workspace=self._workspace,
-        )
+        size, dtype = len(state.central), state.central.dtype
         return Gather(
             state.central,
             state.version,
-            basis=basis,
+            basis=partial(Basis, size, dtype, capacity=capacity, gram=True, workspace=self._workspace),
             flows=state.flows,
             lengths=self._lengths,
             total=state.F if self.options.absent == "held" else None,
         )
 
     def aggregate(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> Aggregated[FedEcadoState]:
+        ended = self._at_once(state, gathered, enrolled) or self._solved(state, gathered, enrolled)
+        figures, steps, (hits, misses) = ended.figures, ended.steps, ended.factors
+        report = Report(
+            updates=len(gathered),
+            time=figures.T,
+            rate=figures.rate,
+            details={
+                "inductance": figures.L,
+                "capacitance": figures.C,
+                "stretch": figures.T / figures.window,
+                "agreement": figures.agreement,
+                "reach": figures.reach,
+                "trust": trust(state.doubt),
+                "steps": steps.accepted,
+                "rejected_steps": steps.rejected,
+                "floored_steps": steps.floored,
+                "shortest_step": steps.shortest,
+                "step_level": steps.level,
+                "truncation_error": figures.error,
+                "lu_hits": hits,
+                "lu_misses": misses,
+                "central_change": figures.change,
+            },
+        )
+
+        def finish() -> FedEcadoState:
+            flows, active = state.flows, gathered.clients
+            rates = [square / (t * t) for square, t in zip(ended.moved, gathered.times(), strict=True)]
+            renewed = renewal(ended.memory, state.doubt, ended.J, gathered.flow_squares(), rates)
+            after, F, squares = ended.flows(renewed)
+            for client, flow, square in zip(active, after, squares, strict=True):
+                flows.put(client, flow)
+                self._lengths.note(flows, client, square)
+            strengths = [math.sqrt(square / len(F)) for square in squares]
+            report.flows.update(zip(active, strengths, strict=True))
+            report.details.update(flow_median=_median(strengths), flow_max=max(strengths))
+            return FedEcadoState(
+                ended.central,
+                flows,
+                F,
+                level=steps.level,
+                pace=figures.pace,
+                window=figures.window,
+                visits=state.visits + len(gathered) / enrolled,
+                doubt=renewed.doubt,
+                version=state.version + 1,
+                time=state.time + figures.T,
+            )
+
+        return Aggregated(ended.central, report, finish)
+
+    def _at_once(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> _Window | None:
+        """In one call, flows included, if that can be: nobody is late or was guarded against."""
+        updates = gathered.clients.values()
+        if state.level or not gathered.untouched or any(u.version != state.version for u in updates):
+            return None
+        flows, squares = gathered.flows(), gathered.flow_squares()
+        visits = [
+            Visit(update.end, flow, square, update.time, update.curvature, update.weight)
+            for update, flow, square in zip(updates, flows, squares, strict=True)
+        ]
+        before = Before(state.central, state.F, _alone(state, gathered), enrolled, state.pace, state.window)
+        short, a, size = self._short.end(before, visits), len(visits), len(state.central)
+        if short is None:
+            return None
+        return _Window(
+            central=short.central,
+            figures=short.figures,
+            steps=Steps(1, 0, 0, 0, short.figures.T, short.figures.error),
+            memory=Memory(self.options.memory * (1.0 - a / enrolled)),
+            factors=(0, 1),
+            moved=short.moved,
+            J=[norm * norm * size for norm in short.J],
+            # Who is not late takes on all of its J_i.
+            flows=lambda _: (short.flows, short.F, short.squares),
+        )
+
+    def _solved(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> _Window:
+        """Any round: as many steps as it takes, on vectors of any length."""
         basis, (hits, misses) = gathered.basis, self._solver.reuse
         if basis.total_slot is None:  # who is active, and so the sum of their flows, is known only now
             basis.set_total(_sum_of_flows(state, gathered))
@@ -88,9 +184,9 @@ class FedEcado(Plain):
         if self.options.horizon == "adaptive":
             answer = answered(basis, versions)
             pace = adapted(state.pace, answer)
-        times, moved = gathered.times(), basis.squares()
+        moved = basis.squares()
         circuit = Circuit.build(
-            times,
+            gathered.times(),
             gathered.curvatures(),
             gathered.weights(),
             enrolled,
@@ -99,62 +195,30 @@ class FedEcado(Plain):
             moves=Moves([math.sqrt(square) for square in moved], len(state.central)),
         )
         solution = self._solver.solve(basis, versions, circuit, state.level)
-        flow_squares = gathered.flow_squares()
-        solution.require_room(flow_squares)
-        central = solution.central(state.central)
-        steps, (hits_after, misses_after) = solution.steps, self._solver.reuse
-        report = Report(
-            updates=len(gathered),
-            time=circuit.T,
-            rate=solution.rate,
-            details={
-                "inductance": circuit.L,
-                "capacitance": circuit.C,
-                "stretch": circuit.T / circuit.window,
-                "agreement": 0.0 if answer is None else answer.agreement,
-                "reach": max(circuit.rho.tolist()),
-                "trust": trust(state.doubt),
-                "steps": steps.accepted,
-                "rejected_steps": steps.rejected,
-                "floored_steps": steps.floored,
-                "shortest_step": steps.shortest,
-                "step_level": steps.level,
-                "truncation_error": steps.error,
-                "lu_hits": hits_after - hits,
-                "lu_misses": misses_after - misses,
-                "central_change": solution.change,
-            },
-        )
+        solution.require_room(gathered.flow_squares())
 
-        def finish() -> FedEcadoState:
+        def flows(renewed: Renewal) -> tuple[list[Vector], Floats, list[float]]:
             squares: list[float] = []
-            flows, active = state.flows, gathered.clients
-            alone = all(name in active or name.startswith(RESPONSE) for name in flows.clients())
-            before = [flows.get(client) for client in active]
-            rates = [square / (t * t) for square, t in zip(moved, times, strict=True)]
-            renewed = renewal(circuit.memory, state.doubt, solution.J_squares, flow_squares, rates)
-            after, F = solution.flows(before, state.F, squares, renewal=renewed, alone=alone)
-            for client, flow, square in zip(active, after, squares, strict=True):
-                flows.put(client, flow)
-                self._lengths.note(flows, client, square)
-            strengths = [math.sqrt(square / len(F)) for square in squares]
-            report.flows.update(zip(active, strengths, strict=True))
-            report.details.update(flow_median=_median(strengths), flow_max=max(strengths))
+            alone = _alone(state, gathered)
+            after, F = solution.flows(gathered.flows(), state.F, squares, renewal=renewed, alone=alone)
             basis.release()
-            return FedEcadoState(
-                central,
-                flows,
-                F,
-                level=steps.level,
-                pace=circuit.pace,
-                window=circuit.window,
-                visits=state.visits + len(gathered) / enrolled,
-                doubt=renewed.doubt,
-                version=state.version + 1,
-                time=state.time + circuit.T,
-            )
+            return after, F, squares
 
-        return Aggregated(central, report, finish)
+        central, (hits_after, misses_after) = solution.central(state.central), self._solver.reuse
+        return _Window(
+            central=central,
+            figures=Figures(
+                *(circuit.T, circuit.window, circuit.pace, circuit.L, circuit.C, max(circuit.rho.tolist())),
+                *(0.0 if answer is None else answer.agreement, solution.change, solution.rate),
+                solution.steps.error,
+            ),
+            steps=solution.steps,
+            memory=circuit.memory,
+            factors=(hits_after - hits, misses_after - misses),
+            moved=moved,
+            J=solution.J_squares,
+            flows=flows,
+        )
 
     def forget(self, state: FedEcadoState, client: str) -> FedEcadoState:
         flow = state.flows.get(client)
@@ -173,6 +237,12 @@ def _median(values: list[float]) -> float:
     """As numpy's, which takes longer than the rest of a small round's report."""
     ordered, half = sorted(values), len(values) // 2
     return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _alone(state: FedEcadoState, gathered: Gather) -> bool:
+    """Whether only the round's clients have flows."""
+    names, active = state.flows.clients(), gathered.clients
+    return all(name in active or name.startswith(RESPONSE) for name in names)
 
 
 def _sum_of_flows(state: FedEcadoState, gathered: Gather) -> Floats:

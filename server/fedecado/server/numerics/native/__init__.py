@@ -27,7 +27,7 @@ FLOAT32: Final = np.dtype(np.float32)
 FLOAT64: Final = np.dtype(np.float64)
 
 LIBRARY: Final = Path(__file__).with_name("kernels.so")
-REVISION: Final = 2
+REVISION: Final = 3
 """Of the functions in kernels.c."""
 PLACES: Final = 32
 """Numbers of a line of squares there."""
@@ -117,6 +117,7 @@ class Kernels:
         self._advance = _function(
             library.fedecado_advance, None, _Address, _Size, _Address, _Size, _Size, _Address
         )
+        self._round = _function(library.fedecado_round, ctypes.c_int, _Address, _Address, _Address, _Address)
         self.use(self.levels[-1])
 
     def use(self, level: str) -> None:
@@ -157,6 +158,13 @@ class Kernels:
         self._advance(rows.places, rows.rows, to.changes, columns.start, columns.stop, address(room))
         found: list[float] = room[: PLACES * to.clients : PLACES].tolist()
         return found
+
+    def round(self, knobs: bytes, of: bytes, rows: Vector, told: Floats) -> bool:
+        """A round of short vectors, whole, as `short` packs it; false if it has to be computed otherwise.
+
+        `rows` is room for the sum of the flows and all displacements. `told` receives what there is to tell.
+        """
+        return bool(self._round(knobs, of, address(rows), address(told)))
 
 
 @cache

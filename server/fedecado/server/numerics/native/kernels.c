@@ -1,8 +1,8 @@
 /* The passes over long vectors, each of which reads and writes what it touches once.
  *
- * passes.h has the code. It is compiled here for every set of instructions, and `fedecado_use` picks one. Python
- * hands over plain addresses; `__init__.py` sees to it that there is what the functions expect. Nothing is
- * allocated here, no thread is started and nothing is kept between calls.
+ * passes.h has the code. It is compiled here for every set of instructions, and `fedecado_use` picks one; round.h
+ * makes whole rounds of short vectors with it. Python hands over plain addresses; `__init__.py` sees to it that there
+ * is what the functions expect. Nothing is allocated here, no thread is started and nothing is kept between calls.
  */
 #include <float.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 #endif
 
 /* Of the functions below: Python does not use a library of another revision. */
-#define REVISION 2
+#define REVISION 3
 
 /* Columns of a tile, whose rows stay in cache while every result is formed from them. */
 #define WIDEST 512
@@ -206,3 +206,5 @@ void fedecado_advance(const struct row *rows, size_t count, const struct changes
 {
     used->advance(rows, count, changes, from, to, room);
 }
+
+#include "round.h"
