@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 
 from benchmarks.fleet import Fleet
-from benchmarks.harness import Contender, race, report
+from benchmarks.harness import Contender, pooled, race, report
 from benchmarks.servers import bare, coordinator
 
 PARAMETERS = 10_000
@@ -14,13 +14,8 @@ def run(quick: bool) -> None:
     for workers in (2, 10) if quick else (2, 10, 100, 1000):
         rounds = max(1, min(200, (200 if quick else 1000) // workers))
         short = workers <= 10
-        # Short rounds scatter more, and not only from turn to turn: a process that happens to lie badly in
-        # memory stays slower for as long as it lives.
         sittings = [_sitting(workers, rounds, 20 if short else 5) for _ in range(3 if short else 1)]
-        contenders = sittings[0]
-        for more in sittings[1:]:
-            for contender, again in zip(contenders, more, strict=True):
-                contender.seconds += again.seconds
+        contenders = pooled(sittings)
         for contender in contenders:
             contender.seconds = [seconds / rounds for seconds in contender.seconds]
         report(f"control_{workers}", contenders, workers=workers, parameters=PARAMETERS, per="round")

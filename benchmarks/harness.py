@@ -67,6 +67,19 @@ def race(contenders: Sequence[Contender], repeats: int) -> None:
                 contender.seconds.append(taken)
 
 
+def pooled(sittings: Sequence[Sequence[Contender]]) -> Sequence[Contender]:
+    """The contenders of several races, each with its times in all of them.
+
+    Times scatter not only from turn to turn: a process that happens to lie badly in memory stays slower for
+    as long as it lives. So what is short is raced by new processes a few times.
+    """
+    contenders = sittings[0]
+    for sitting in sittings[1:]:
+        for contender, again in zip(contenders, sitting, strict=True):
+            contender.seconds += again.seconds
+    return contenders
+
+
 def ratio(contender: Contender, reference: Contender) -> tuple[float, float, float]:
     """Median of the turn-by-turn ratios to the reference, and their quartiles."""
     ratios = np.divide(contender.seconds, reference.seconds)

@@ -80,9 +80,15 @@ def _report(name: str, at: list[int], resident: list[int], workers: int) -> None
 
 
 def _slope(at: npt.NDArray[np.int64], resident: npt.NDArray[np.int64]) -> tuple[float, float]:
-    """Bytes per round over the second half, and twice the standard error of that."""
+    """Bytes per round over the second half, and twice the standard error of that.
+
+    What is resident now is much like what was a moment ago, so there are fewer looks at it than numbers:
+    the error is that of a series whose neighbours are alike (AR(1)).
+    """
     half = len(at) // 2
     x, y = at[half:] - at[half:].mean(), resident[half:] - resident[half:].mean()
     slope = float(x @ y / (x @ x))
-    left = float(np.square(y - slope * x).sum() / max(1, len(x) - 2))
-    return slope, 2 * float(np.sqrt(left / (x @ x)))
+    left = y - slope * x
+    alike = min(0.95, max(0.0, float(left[1:] @ left[:-1] / max(1e-9, left @ left))))
+    variance = float(left @ left) / max(1, len(x) - 2) * (1 + alike) / (1 - alike)
+    return slope, 2 * float(np.sqrt(variance / (x @ x)))

@@ -7,36 +7,46 @@ updates under way and two models, beside what the algorithm keeps; what the whol
 from contextlib import ExitStack
 
 from benchmarks.fleet import Fleet
-from benchmarks.harness import Contender, race, report
+from benchmarks.harness import Contender, pooled, race, report
 from benchmarks.servers import bare, coordinator
 from benchmarks.traffic import SPARE, Traffic
 
 BYTES = 128 << 20
-FLOOR, DURABLE, FEDECADO = "bare stream", "coordinator, durable", "coordinator, fedecado"
+NAMES = "bare stream", "coordinator", "coordinator, durable", "coordinator, fedecado"
+FLOOR, _, DURABLE, FEDECADO = NAMES
 
 
 def run(quick: bool) -> None:
     size, repeats = (16 << 20, 3) if quick else (BYTES, 15)
     for workers in (1, 8):
-        waiting = ("--rounds", "1000000", "--rounds-min-clients", str(workers))
-        servers = {
-            FLOOR: bare(workers, size // 4),
-            "coordinator": coordinator(*waiting, "--algorithm", "fedavg"),
-            DURABLE: coordinator(*waiting, "--algorithm", "fedavg", durable=True),
-            FEDECADO: coordinator(*waiting),
+        traffic = {
+            name: Traffic(workers * size, size, workers + SPARE + _kept(name, workers)) for name in NAMES
         }
-        with ExitStack() as stack:
-            uploads = []
-            for name, opened in servers.items():
-                fleet = stack.enter_context(Fleet(opened, workers, size // 4))
-                fleet.join(model=name != FLOOR)
-                most = workers + SPARE + _kept(name, workers)
-                uploads.append(_Upload(name, fleet, Traffic(workers * size, size, most)))
-            # One worker's update takes as long as a hiccup of the machine.
-            race([upload.contender for upload in uploads], repeats if workers > 1 else 2 * repeats)
-        for upload in uploads:
-            upload.traffic.note(upload.contender)
-        report(f"upload_{workers}", [u.contender for u in uploads], workers=workers, megabytes=size >> 20)
+        # One worker's update takes as long as a hiccup of the machine.
+        sittings = 1 if quick or workers > 1 else 3
+        contenders = pooled([_sitting(workers, size, repeats, traffic) for _ in range(sittings)])
+        for contender in contenders:
+            traffic[contender.name].note(contender)
+        report(f"upload_{workers}", contenders, workers=workers, megabytes=size >> 20)
+
+
+def _sitting(workers: int, size: int, repeats: int, traffic: dict[str, Traffic]) -> list[Contender]:
+    """A race of new processes."""
+    waiting = ("--rounds", "1000000", "--rounds-min-clients", str(workers))
+    servers = (
+        bare(workers, size // 4),
+        coordinator(*waiting, "--algorithm", "fedavg"),
+        coordinator(*waiting, "--algorithm", "fedavg", durable=True),
+        coordinator(*waiting),
+    )
+    with ExitStack() as stack:
+        contenders = []
+        for name, opened in zip(NAMES, servers, strict=True):
+            fleet = stack.enter_context(Fleet(opened, workers, size // 4))
+            fleet.join(model=name != FLOOR)
+            contenders.append(_Upload(name, fleet, traffic[name]).contender)
+        race(contenders, repeats)
+    return contenders
 
 
 def _kept(name: str, workers: int) -> int:
@@ -47,14 +57,14 @@ def _kept(name: str, workers: int) -> int:
 
 class _Upload:
     def __init__(self, name: str, fleet: Fleet, traffic: Traffic) -> None:
-        self._fleet, self.traffic = fleet, traffic
+        self._fleet, self._traffic = fleet, traffic
         fleet.receive()
         self.contender = Contender(name, self._run, lambda: traffic.begin(fleet.server), self._settle)
 
     def _run(self) -> None:
         self._fleet.deliver()
-        self.traffic.end(self._fleet.server)
+        self._traffic.end(self._fleet.server)
 
     def _settle(self) -> None:
         self._fleet.receive()
-        self.traffic.settled(self._fleet.server)
+        self._traffic.settled(self._fleet.server)
