@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -197,4 +196,5 @@ def _bind(model: nn.Module, named: list[tuple[str, Tensor]], home: Tensor) -> It
 
 def _as_tensor(vector: Vector) -> Tensor:
     # torch warns about read-only arrays (views of received bytes), so those are copied.
-    return torch.from_numpy(np.require(vector, requirements=["C", "W"]))
+    flags = vector.flags
+    return torch.from_numpy(vector if flags.writeable and flags.c_contiguous else vector.copy())

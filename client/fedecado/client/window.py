@@ -181,11 +181,14 @@ def run_window(
         raise ConfigError(f"round_seed is {round_seed}; it must be 0 or more")
     shuffle_seed, noise_seed = np.random.SeedSequence((plan.seed, round_seed)).generate_state(2).tolist()
     flat.load(assignment.start)
-    descent = _Descent(flat, assignment, plan, plan.epochs * len(plan.batches(task.samples)))
+    samples = task.samples
+    sizes = plan.batches(samples)
+    descent = _Descent(flat, assignment, plan, plan.epochs * len(sizes))
     with isolated_rng(flat.device, noise_seed):
         before = _measure(task, flat, plan)
         with flat.mode(training=True):
-            state = descent.run(task, _batches(task, plan, flat.device, shuffle_seed), cancelled, progress)
+            batches = _batches(task, sizes, plan.epochs, flat.device, shuffle_seed)
+            state = descent.run(task, batches, cancelled, progress)
         after = _measure(task, flat, plan)
     if not all(loss is None or math.isfinite(loss) for loss in (before, after)):
         raise descent.diverged(len(descent.etas) - 1, f"the loss went from {before} to {after}")
@@ -193,7 +196,7 @@ def run_window(
         state=state,
         time=math.fsum(descent.etas) / assignment.weight,
         steps=len(descent.etas),
-        samples_seen=plan.epochs * task.samples,
+        samples_seen=plan.epochs * samples,
         loss_before=before,
         loss_after=after,
     )
@@ -268,7 +271,7 @@ class _Descent:
             torch.autograd.backward(loss)
         except Exception as error:
             raise TaskError(f"the backward pass failed at step {k}: {error}") from error
-        if k == 0:
+        if k == 0 and self._total > 1:  # early, since all steps that follow would be in vain
             flat.check()
         return loss.detach()
 
@@ -314,22 +317,20 @@ class _Descent:
         x.add_(g, alpha=-eta)
 
 
-def _batches(task: Task, plan: Plan, device: torch.device, seed: int) -> Iterator[Any]:
-    sizes = plan.batches(task.samples)
+def _batches(task: Task, sizes: list[int], epochs: int, device: torch.device, seed: int) -> Iterator[Any]:
     if len(sizes) == 1:
-        for _ in range(plan.epochs):
+        for _ in range(epochs):
             yield task.batch(None, device)
         return
     generator = torch.Generator().manual_seed(seed)
-    for _ in range(plan.epochs):
-        for indices in torch.split(torch.randperm(task.samples, generator=generator), sizes):
+    for _ in range(epochs):
+        for indices in torch.split(torch.randperm(sum(sizes), generator=generator), sizes):
             yield task.batch(indices, device)
 
 
 def _is_finite(state: Vector) -> bool:
     """One pass without temporaries: a squared length that is finite proves every number finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        square = float(np.dot(state, state))
+    square = float(np.vdot(state, state))  # dot would warn of overflow
     return math.isfinite(square) or bool(np.isfinite(state).all())
 
 
