@@ -11,7 +11,7 @@ from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.columns import STRIPE
 from fedecado.server.numerics.robust import Pulls, Robust, guard
 
-SIZE = sample.LONG + STRIPE // 2 + 5
+SIZE = (1 << 20) + STRIPE // 2 + 5
 
 
 def heavy_tailed(rows: int, seed: int) -> npt.NDArray[Any]:
@@ -74,22 +74,31 @@ def test_one_coordinate_of_every_group_is_drawn_and_always_the_same() -> None:
     for start in range(0, SIZE, STRIPE):
         stripe = slice(start, min(start + STRIPE, SIZE))
         drawn[sample.place(SIZE, stripe)] = sample.drawn(positions, stripe)
-    np.testing.assert_array_equal(drawn // sample.GROUP, np.arange(len(drawn)))
-    assert len(np.unique(drawn % sample.GROUP)) == sample.GROUP, "not every eighth one: layers have periods"
+    np.testing.assert_array_equal(drawn // 8, np.arange(len(drawn)))
+    assert len(np.unique(drawn % 8)) == 8, "not every eighth one: layers have periods"
     sample.picked.cache_clear()
     np.testing.assert_array_equal(sample.drawn(positions, slice(0, SIZE)), drawn)
 
 
 def test_rows_that_are_not_long_are_taken_in_full() -> None:
     assert sample.width(sample.LONG - 1) == 0
-    assert sample.width(sample.LONG) == sample.LONG // sample.GROUP
+    assert sample.width(sample.LONG) == sample.LONG // 2
 
 
-@pytest.mark.parametrize("size", [1 << 20, (1 << 21) - 1, 1 << 21, 5_000_000, 9_200_000, 10**9])
-def test_samples_are_large_enough_for_their_stated_error_and_stripes_begin_with_a_group(size: int) -> None:
-    assert sample.width(size) >= min(sample.ENOUGH, size // sample.GROUP)
-    assert sample.width(size) <= 2 * sample.ENOUGH
-    assert STRIPE % sample.group(size) == 0
+@pytest.mark.parametrize(
+    ("size", "group"),
+    [
+        *((1 << 18, 2), ((1 << 19) - 1, 2), (1 << 19, 4), (1_000_000, 4), (1 << 20, 8), ((1 << 21) - 1, 8)),
+        *((1 << 21, 8), (5_000_000, 16), (9_200_000, 32), (10**9, 2048)),
+    ],
+)
+def test_samples_are_large_enough_for_their_stated_error_and_stripes_begin_with_a_group(
+    size: int, group: int
+) -> None:
+    assert sample.group(size) == group
+    assert sample.LEAST <= sample.width(size) <= 2 * sample.ENOUGH
+    assert size < 1 << 21 or sample.width(size) >= sample.ENOUGH
+    assert STRIPE % group == 0
 
 
 @pytest.mark.parametrize("robust", [Robust(trim=0.3), Robust(norm_bound=1.01)])

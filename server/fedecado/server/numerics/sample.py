@@ -6,12 +6,11 @@ every g = d / m, the mean square of a combination y is unbiased, with a relative
 
     sqrt((K - 1) (1 - 1/g) / m),    K = mean(y^4) / mean(y^2)^2,
 
-half of that for its root. What counts is m, not the share of d: a group is eight neighbours at a million
-parameters and twice as many with every doubling from four million on, so that m stays between 2^18 and 2^19
-(2^17 at the least). Values that scatter like a normal distribution (K = 3) give 0.2 % at a million parameters
-and 0.14 % from two million on; tails as heavy as K = 100 give 1.3 % and 0.9 %. Steps are halved or doubled at
-errors that differ by a factor of 4. Results do not pass through here: the new centre and the flows are formed
-from all coordinates.
+half of that for its root. What counts is m, not the share of d: groups of two to eight neighbours give 2^17
+to 2^18 up to two million parameters, and beyond that groups double with d, so m stays between 2^18 and 2^19.
+Values that scatter like a normal distribution (K = 3) give 0.2 % at the most, and 0.14 % from two million on;
+tails as heavy as K = 100 give 1.3 % and 0.9 %. Steps are halved or doubled at errors that differ by a factor
+of 4. Results do not pass through here: the new centre and the flows are formed from all coordinates.
 
 One coordinate is drawn from each group, so that every layer is seen in proportion; the draw is the same in
 every process, so that a recovered run takes the same steps.
@@ -25,17 +24,22 @@ import numpy.typing as npt
 from fedecado.common.layout import Vector
 from fedecado.server.numerics.circuit import Floats
 
-GROUP = 8
-"""Coordinates of the smallest groups; all groups are powers of two, so that stripes begin with one."""
+LEAST = 1 << 17
+"""This many are drawn, or more."""
 ENOUGH = 1 << 18
-"""Where this many are drawn, groups grow instead."""
-LONG = 1 << 20
+"""So many once a group has eight coordinates: more would say little that is new."""
+LONG = 2 * LEAST
 """Rows shorter than this are taken in full."""
 
 
 def group(size: int) -> int:
-    """How many neighbours one coordinate stands for in rows of this size."""
-    return max(GROUP, 1 << (size // ENOUGH).bit_length() - 1)
+    """How many neighbours one coordinate stands for: a power of two, for stripes are made of groups."""
+    return max(min(8, _power(size // LEAST)), _power(size // ENOUGH))
+
+
+def _power(number: int) -> int:
+    """The largest power of two that is not above a number of at least 1, or else 1."""
+    return 1 << max(0, number.bit_length() - 1)
 
 
 def width(size: int) -> int:
