@@ -38,7 +38,7 @@ def flower_rounds(scripts: Path, folder: Path, nodes: int, parameters: int, roun
         config = f"rounds={rounds} nodes={nodes} parameters={parameters} times='{times}'"
         command = [scripts / "flwr", "run", APP, "bench", "--run-config", config]
         subprocess.run(command, env=own, check=True, cwd=folder, capture_output=True)
-        return durations(times, rounds, within=60.0 + 120.0 * rounds, log=folder / "superlink.log")
+        return durations(times, rounds, within=60.0 + 60.0 * rounds, log=folder / "superlink.log")
 
 
 def free_port() -> int:

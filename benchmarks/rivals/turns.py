@@ -25,10 +25,15 @@ def against(name: str, package: str, rounds: RivalRounds, quick: bool) -> None:
     """No-op rounds and large ones against a framework that runs processes, too."""
     try:
         scripts = environment(name, package)
-        for workers, parameters in CASES[:1] if quick else CASES:
-            _case(f"{name}_{workers}_{parameters}", (workers, parameters), scripts, package, rounds, quick)
     except RivalError as error:
         print(f"{name}: skipped; {error}")
+        return
+    for workers, parameters in CASES[:1] if quick else CASES:
+        case = f"{name}_{workers}_{parameters}"
+        try:
+            _case(case, (workers, parameters), scripts, package, rounds, quick)
+        except RivalError as error:
+            print(f"{case}: skipped; {error}")
 
 
 def _case(
@@ -53,6 +58,14 @@ def compare(name: str, runs: Mapping[str, Rounds], turns: int, **facts: Any) -> 
     contenders = [Contender(what, lambda: None) for what in runs]
     for _ in range(turns):
         for contender, rounds in zip(contenders, runs.values(), strict=True):
-            with tempfile.TemporaryDirectory(prefix="fedecado-bench-", ignore_cleanup_errors=True) as folder:
-                contender.seconds.append(float(np.median(rounds(Path(folder)))))
+            try:
+                contender.seconds.append(_median(rounds))
+            except RivalError as error:
+                print(f"{name}: {contender.name} is run once more; {error}")
+                contender.seconds.append(_median(rounds))
     report(name, contenders, per="round", **facts)
+
+
+def _median(rounds: Rounds) -> float:
+    with tempfile.TemporaryDirectory(prefix="fedecado-bench-", ignore_cleanup_errors=True) as folder:
+        return float(np.median(rounds(Path(folder))))
