@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -28,3 +29,10 @@ def own_logging() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def own_garbage() -> Iterator[None]:
+    """A command run in this process has what is there by then never collected; after the test it may be."""
+    yield
+    gc.unfreeze()

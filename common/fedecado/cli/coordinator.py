@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from fedecado.common.allocator import keep_chunk_buffers
 from fedecado.common.errors import ConfigError
+from fedecado.common.loading import loading
 from fedecado.common.logs import identify, setup_logging
 from fedecado.common.sections import (
     AlgorithmSection,
@@ -74,13 +75,14 @@ def run(loaded: Loaded[CoordinatorSettings], _: argparse.Namespace) -> int:
     setup_logging(settings.log.level, json=settings.log.format == "json")
     identify(run=settings.run.name)
     try:
-        import uvloop
+        with loading():
+            import uvloop
 
-        from fedecado.server import configure
-        from fedecado.server.coordinator.post import Suggestions
-        from fedecado.server.coordinator.process import Coordinator, Plan
-        from fedecado.server.coordinator.quotas import Limits
-        from fedecado.server.store import set_aside
+            from fedecado.server import configure
+            from fedecado.server.coordinator.post import Suggestions
+            from fedecado.server.coordinator.process import Coordinator, Plan
+            from fedecado.server.coordinator.quotas import Limits
+            from fedecado.server.store import set_aside
     except ModuleNotFoundError as error:
         raise ConfigError(f"a coordinator needs {error.name}; install fedecado[server]") from error
     network, chosen = settings.network, settings.coordinator

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from fedecado.common.errors import ConfigError, FedecadoError
+from fedecado.common.loading import loading
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("fedecado.cli.up", "Run a whole federation on this machine: a coordinator and worker processes"),
@@ -103,7 +104,7 @@ def _run(name: str, argv: Sequence[str]) -> int:
 
     from fedecado.cli.parser import Parser
 
-    with _without_plugins():
+    with _without_plugins(), loading():
         module = import_module(COMMANDS[name][0])
     parser = Parser(name, module.__doc__ or "")
     if hasattr(module, "SETTINGS"):

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from fedecado.common.allocator import keep_chunk_buffers
 from fedecado.common.errors import ConfigError
+from fedecado.common.loading import loading
 from fedecado.common.logs import identify, setup_logging
 from fedecado.common.sections import (
     QUADRATICS,
@@ -87,11 +88,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
-    from fedecado.client.connection import Address
-    from fedecado.client.running import run_process
-    from fedecado.client.spool import Spool
-    from fedecado.client.surroundings import Surroundings
-    from fedecado.client.work import Identity
+    with loading():
+        from fedecado.client.connection import Address
+        from fedecado.client.running import run_process
+        from fedecado.client.spool import Spool
+        from fedecado.client.surroundings import Surroundings
+        from fedecado.client.work import Identity
 
     settings = loaded.settings
     keep_chunk_buffers()
@@ -176,9 +178,10 @@ def make_guard(privacy: PrivacySection) -> "Guard | None":
 def make_trainer(loaded: Loaded[WorkerSettings], guard: "Guard | None" = None) -> "Trainer":
     """The user's task, on its device; call it on the thread that is to train."""
     try:
-        from fedecado.client.task import Context, load_task
-        from fedecado.client.trainer import HINTS, Habits, Trainer, make_device
-        from fedecado.client.window import Plan
+        with loading():
+            from fedecado.client.task import Context, load_task
+            from fedecado.client.trainer import HINTS, Habits, Trainer, make_device
+            from fedecado.client.window import Plan
     except ModuleNotFoundError as error:
         raise ConfigError(f"a worker needs {error.name}; install fedecado[client]") from error
     settings, training, worker = loaded.settings, loaded.settings.training, loaded.settings.worker
