@@ -150,8 +150,10 @@ class FedEcado(Plain):
 
     def _at_once(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> _Window | None:
         """In one call, flows included, if that can be: nobody is late or was guarded against."""
-        updates = gathered.clients.values()
-        if state.level or not gathered.untouched or any(u.version != state.version for u in updates):
+        updates, a, size = gathered.clients.values(), len(gathered), len(state.central)
+        if state.level or not gathered.untouched or not self._short.takes(a, size):
+            return None
+        if any(update.version != state.version for update in updates):
             return None
         flows, squares = gathered.flows(), gathered.flow_squares()
         visits = [
@@ -159,7 +161,7 @@ class FedEcado(Plain):
             for update, flow, square in zip(updates, flows, squares, strict=True)
         ]
         before = Before(state.central, state.F, _alone(state, gathered), enrolled, state.pace, state.window)
-        short, a, size = self._short.end(before, visits), len(visits), len(state.central)
+        short = self._short.end(before, visits)
         if short is None:
             return None
         return _Window(

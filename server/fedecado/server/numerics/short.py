@@ -96,10 +96,14 @@ class ShortRounds:
         self._knobs = _knobs(options)
         self._workspace = Workspace()
 
+    def takes(self, clients: int, parameters: int) -> bool:
+        """Whether a round of this size may be for this, so that it is worth asking for its end."""
+        return self._compiled is not None and 0 < clients <= CLIENTS and clients < parameters <= BLOCK
+
     def end(self, before: Before, visits: Sequence[Visit]) -> Short | None:
         """The end of a round whose clients all began with its centre; none if it is not for this."""
         compiled, central, a, size = self._compiled, before.central, len(visits), len(before.central)
-        if compiled is None or not (0 < a <= CLIENTS and a < size <= BLOCK):
+        if compiled is None or not self.takes(a, size):
             return None
         if not (in_place(central) and in_place(before.F, FLOAT64) and all(map(_fits, visits))):
             return None
