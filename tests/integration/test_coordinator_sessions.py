@@ -7,13 +7,14 @@ import grpc
 import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from protocol_client import LAYOUT
+from protocol_client import LAYOUT, ProtocolClient
 
-from fedecado.common.layout import Layout
+from fedecado.common.layout import Layout, Vector
 from fedecado.common.model_file import load_model
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import encode
-from fedecado.v1 import admin_pb2, admin_pb2_grpc
+from fedecado.server.numerics import rows
+from fedecado.v1 import PROTOCOL_MAJOR, PROTOCOL_MINOR, admin_pb2, admin_pb2_grpc
 from fedecado.v1 import session_pb2 as pb
 
 
@@ -335,3 +336,59 @@ async def test_stopping_the_coordinator_tells_the_workers_to_come_back(start: An
         coordinator.stop()
         bye = await client.expect(pb.CoordinatorBye)
         assert bye.reason == pb.CoordinatorBye.REASON_SHUTTING_DOWN
+
+
+async def test_where_everyone_takes_part_a_long_flow_is_not_sent_again(
+    start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker makes its drift of what it has: what it would be sent, but for the rounding."""
+    monkeypatch.setattr(rows, "FORMED_BYTES", 1)  # as if there were no end of parameters
+    layout = Layout.flat(40_000)
+    now = {"protocol": pb.ProtocolVersion(major=PROTOCOL_MAJOR, minor=PROTOCOL_MINOR)}
+    draw = np.random.default_rng(0)
+    drift: Vector = np.zeros(0)
+    before: tuple[int, Vector, Vector] = 0, drift, drift
+
+    async def receive(client: ProtocolClient) -> tuple[pb.Assign, Vector, Vector]:
+        """A task, its state, and the drift that came with it."""
+        assign = await client.expect(pb.Assign)
+        state = await client.receive_vector(assign.state_bytes)
+        sent = await client.receive_vector(assign.drift_bytes) if assign.drift_bytes else np.zeros(0)
+        return assign, state, sent
+
+    async def deliver(client: ProtocolClient, assign: pb.Assign, state: Vector) -> Vector:
+        end = state + 0.01 * draw.standard_normal(len(state), dtype=np.float32)
+        await client.send_update(assign, end)
+        acknowledged = await client.expect(pb.Acknowledge)
+        assert acknowledged.outcome == pb.Acknowledge.OUTCOME_ACCEPTED
+        return end
+
+    async with start(min_clients=2, min_updates=2) as coordinator:
+        async with (
+            connect(coordinator, "w1", layout, **now) as one,
+            connect(coordinator, "w2", layout) as two,
+        ):
+            await one.send_initial()
+            for number in range(1, 7):
+                assign, state, sent = await receive(one)
+                older, _, drift_of_older = await receive(two)
+                assert bool(len(drift_of_older)) == (number > 1), "w2 speaks an older version"
+                assert bool(len(sent)) == (number == 2), "from the second task on there is a flow"
+                assert assign.HasField("drift_change") == (number > 2)
+                if number > 2:
+                    change, (last, began, ended) = assign.drift_change, before
+                    assert change.task_id == last
+                    way, along = (state - began).astype(float), (ended - began).astype(float)
+                    drift = change.keep * drift + change.toward * way - change.along * along
+                else:
+                    drift = sent.astype(float)
+                if number < 6:
+                    before = assign.task_id, state, await deliver(one, assign, state)
+                    await deliver(two, older, state)
+            # What a worker has after it has reconnected is not known, so it is sent what it has just made.
+            one.open()
+            await one.hello(**now)
+            again, _, whole = await receive(one)
+            assert (again.model_version, again.drift_change.task_id) == (assign.model_version, 0)
+    assert np.abs(whole).max() > 0
+    np.testing.assert_allclose(drift, whole, rtol=0, atol=2e-6 * np.abs(whole).max())

@@ -4,7 +4,8 @@ from typing import final
 
 import numpy as np
 
-from fedecado.client.work import Measuring, Training, Work
+from fedecado.client.footing import Footing
+from fedecado.client.work import MakeDrift, Measuring, Training, Work
 from fedecado.common import enclosed, spares
 from fedecado.common.errors import ProtocolError
 from fedecado.common.layout import Layout, Vector
@@ -13,8 +14,11 @@ from fedecado.v1.session_pb2 import Assign, Evaluate
 from fedecado.v1.transfer_pb2 import Trailer
 
 
-def enclosed_work(header: Assign | Evaluate, layout: Layout) -> Work | None:
-    """The work whose vectors are in its header; None if they are still to come."""
+def enclosed_work(header: Assign | Evaluate, layout: Layout, footing: Footing | None = None) -> Work | None:
+    """The work whose vectors are in its header; None if they are still to come.
+
+    `footing` is what a drift may follow from.
+    """
     drift_bytes = _check_lengths(header, layout)
     drifts = isinstance(header, Assign) and header.HasField("drift")
     if not header.HasField("state") and not drifts:
@@ -25,10 +29,10 @@ def enclosed_work(header: Assign | Evaluate, layout: Layout) -> Work | None:
     header.ClearField("state")  # it is kept as long as the work
     if isinstance(header, Evaluate):
         return Measuring(header, state)
-    drift: Vector | None = None
-    if drifts:
-        drift, _ = enclosed.opened(header.drift, drift_bytes, layout.dtype)
-        header.ClearField("drift")
+    if not drifts:
+        return Training(header, state, _followed(header, footing))
+    drift, _ = enclosed.opened(header.drift, drift_bytes, layout.dtype)
+    header.ClearField("drift")
     return Training(header, state, drift)
 
 
@@ -36,9 +40,10 @@ def enclosed_work(header: Assign | Evaluate, layout: Layout) -> Work | None:
 class Incoming:
     """One header, and what follows it; after an error it is of no use any more."""
 
-    def __init__(self, header: Assign | Evaluate, layout: Layout) -> None:
+    def __init__(self, header: Assign | Evaluate, layout: Layout, footing: Footing | None = None) -> None:
         self.header, self._layout = header, layout
         self._drift_bytes = _check_lengths(header, layout)
+        self._followed = _followed(header, footing)
         self._receiver = self._expect(layout.nbytes)
         self._state: Vector | None = None
 
@@ -53,7 +58,7 @@ class Incoming:
         if self._state is not None:
             return Training(self.header, self._state, vector)
         if not self._drift_bytes:
-            return Training(self.header, vector, None)
+            return Training(self.header, vector, self._followed)
         self._state, self._receiver = vector, self._expect(self._drift_bytes)
         return None
 
@@ -61,6 +66,20 @@ class Incoming:
         dtype = self._layout.dtype
         room = spares.room(spares.received, nbytes, dtype, self._layout.nbytes)
         return Receiver(nbytes, dtype, max_bytes=nbytes, out=room)
+
+
+def _followed(header: Assign | Evaluate, footing: Footing | None) -> MakeDrift | None:
+    """What makes the drift, if it follows from what is here."""
+    if isinstance(header, Evaluate) or not header.HasField("drift_change"):
+        return None
+    if header.drift_bytes:
+        raise ProtocolError(f"task {header.task_id} announces a drift, and another to be made")
+    if footing is None:
+        raise ProtocolError(
+            f"the drift of task {header.task_id} follows from task {header.drift_change.task_id}, of which "
+            "nothing is here"
+        )
+    return footing.follow(header.drift_change)
 
 
 def _check_lengths(header: Assign | Evaluate, layout: Layout) -> int:

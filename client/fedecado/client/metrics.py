@@ -96,8 +96,8 @@ class WorkerMetrics:
     def started(self, work: Work) -> None:
         self._hold(work.header.task_id, True)
         self._version.set(work.header.model_version)
-        drift = work.drift if isinstance(work, Training) else None
-        self._received.inc(work.state.nbytes + (0 if drift is None else drift.nbytes))
+        drift = work.header.drift_bytes if isinstance(work, Training) else 0
+        self._received.inc(work.state.nbytes + drift)
 
     def finished(self, work: Work, outcome: Outcome) -> None:
         self._hold(work.header.task_id, False)

@@ -13,11 +13,12 @@ from typing import Final, final
 
 from fedecado.client import replies
 from fedecado.client.effects import Effect, Ending, Forget, HangUp, Leave, Retry, Send, Start, Stop
+from fedecado.client.footing import Footing
 from fedecado.client.incoming import Incoming, enclosed_work
 from fedecado.client.observer import Observer, Observers
 from fedecado.client.pace import Pace
-from fedecado.client.work import Failed, Identity, Outcome, Profile, Trained, Work
-from fedecado.common.enclosed import is_understood
+from fedecado.client.work import Failed, Identity, Outcome, Profile, Trained, Training, Work
+from fedecado.common.enclosed import is_short, is_understood
 from fedecado.common.errors import FedecadoError, ProtocolError
 from fedecado.common.logs import Sparingly, about, identify
 from fedecado.common.names import Format
@@ -42,6 +43,10 @@ logger = logging.getLogger(__name__)
 
 _FIRST: Final = ("welcome", "refused", "bye", None)
 """What may come before the welcome; None stands for messages of a later protocol."""
+
+
+_FOLLOWING_SINCE: Final = 4
+"""The minor version whose coordinators may have a drift made here instead of sending it."""
 
 
 @dataclass(slots=True)
@@ -69,7 +74,9 @@ class Session:
         """The format of updates, as agreed with the coordinator."""
         self._wanted_upload = upload
         self._encloses = False
-        """Whether the coordinator takes short updates within their headers."""
+        """Whether the coordinator takes short updates within their headers,"""
+        self._follows = False
+        """and whether it may have drifts made here."""
         self._observer: Observer = observer or Observers()
         self.welcomed = False
         self.ending: Ending | None = None
@@ -81,6 +88,8 @@ class Session:
         self._run_id = ""
         self._held: dict[int, _Held] = {}
         self._incoming: Incoming | None = None
+        self._footing: Footing | None = None
+        """Of the last task that counted in this session, where the next drift may follow from it."""
         self._stopping = False
         self._sparingly = Sparingly()
         self._handlers: dict[str, Callable[[CoordinatorMessage], list[Effect]]] = {
@@ -130,7 +139,7 @@ class Session:
 
     def closed(self) -> None:
         """The stream is gone; what is half received is lost, what is held is kept."""
-        self.welcomed, self.ending, self._incoming = False, None, None
+        self.welcomed, self.ending, self._incoming, self._footing = False, None, None, None
         self._observer.connected(False)
 
     def stop(self) -> list[Effect]:
@@ -197,6 +206,7 @@ class Session:
         self.pace = self._own_pace.overridden(welcome.intervals)
         self.upload = replies.usable_format(welcome, self._wanted_upload)
         self._encloses = is_understood(welcome.protocol)
+        self._follows = welcome.protocol.minor >= _FOLLOWING_SINCE
         logger.info(
             "enrolled as %s (number %d) in run %s, weight %.3g, model version %d",
             *(self._identity.worker_id, welcome.worker_index, welcome.run_name or welcome.run_id),
@@ -219,6 +229,7 @@ class Session:
         if not task:
             raise ProtocolError("the coordinator sent a task with id 0, which means none")
         self._incoming = None
+        footing, self._footing = self._footing, None
         if task in self._held:
             logger.warning(
                 "task %d was assigned twice; going on with the first", task, extra=about(task=task)
@@ -227,9 +238,9 @@ class Session:
         try:
             if isinstance(header, Evaluate) != (self._identity.role == "evaluator"):
                 raise ProtocolError(f"task {task} is not for {self._identity.role}s")
-            work = enclosed_work(header, self._profile.layout)
+            work = enclosed_work(header, self._profile.layout, footing)
             if work is None:
-                self._incoming = Incoming(header, self._profile.layout)
+                self._incoming = Incoming(header, self._profile.layout, footing)
                 return []
         except FedecadoError as error:
             return self._reject(task, error)
@@ -295,7 +306,18 @@ class Session:
             return []
         if held.outcome is None:
             return [Stop(held.work)]
-        return _forgotten(task, held, counted=verdict in ("accepted", "duplicate"))
+        if counted := verdict in ("accepted", "duplicate"):
+            self._footing = self._left_of(held)
+        return _forgotten(task, held, counted=counted)
+
+    def _left_of(self, held: _Held) -> Footing | None:
+        """What the next drift may follow from."""
+        work, outcome = held.work, held.outcome
+        if not isinstance(work, Training) or not isinstance(outcome, Trained) or not self._follows:
+            return None
+        if work.drift is None or is_short(work.drift):  # a short one is always sent
+            return None
+        return Footing(work, outcome, self._profile.layout)
 
     def _cancel(self, cancel: Cancel) -> list[Effect]:
         return self._drop(cancel.task_id, "cancelled", cancel.reason)

@@ -4,6 +4,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, Protocol, Self
 
 from fedecado.common.formats import Packed
@@ -12,6 +13,9 @@ from fedecado.v1.session_pb2 import Assign, Evaluate
 
 Progress = Callable[[int, int, float | None], None]
 """Steps done, steps in all, and the recent training loss if it is known."""
+
+MakeDrift = Callable[[Vector], Vector]
+"""The drift, from the central state that a task begins with."""
 
 _MESSAGE, _HEAD, _TAIL = 2000, 2000, 6000
 """Characters of an error that travel; of a traceback, its end says most."""
@@ -35,7 +39,13 @@ class Training(_Stoppable):
 
     header: Assign
     state: Vector
-    drift: Vector | None
+    given: Vector | MakeDrift | None
+    """The drift, or how it is made."""
+
+    @cached_property
+    def drift(self) -> Vector | None:
+        """b; if it has to be made, for whoever asks first: the thread that trains."""
+        return self.given(self.state) if callable(self.given) else self.given
 
 
 @dataclass(frozen=True, eq=False)

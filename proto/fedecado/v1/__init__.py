@@ -4,4 +4,4 @@ from typing import Final
 
 # Hello and Welcome exchange these; their meaning is told at ProtocolVersion in session.proto.
 PROTOCOL_MAJOR: Final = 1
-PROTOCOL_MINOR: Final = 3
+PROTOCOL_MINOR: Final = 4

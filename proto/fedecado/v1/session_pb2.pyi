@@ -570,6 +570,7 @@ class Assign(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     DRIFT_FIELD_NUMBER: _builtins.int
     DRIFT_AFTER_FIELD_NUMBER: _builtins.int
+    DRIFT_CHANGE_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.int
     model_version: _builtins.int
@@ -583,7 +584,9 @@ class Assign(_message.Message):
     state_bytes: _builtins.int
     """Length of the central state x_c, buffers included."""
     drift_bytes: _builtins.int
-    """Length of the drift b (FedECADO: c I_i / w_i), trainable parameters only; 0 for none, b = 0."""
+    """Length of the drift b (FedECADO: c I_i / w_i), trainable parameters only; 0 for none, b = 0, or for one
+    that the worker makes itself.
+    """
     refresh_curvature: _builtins.bool
     """Measure h_i again at the start of this task and send it with the update."""
     drift_after: _builtins.float
@@ -600,6 +603,12 @@ class Assign(_message.Message):
 
     @_builtins.property
     def drift(self) -> _transfer_pb2.Enclosed: ...
+    @_builtins.property
+    def drift_change(self) -> Global___DriftChange:
+        """How the worker makes the drift from what it has, in place of the drift. Only to workers of version 1.4 and
+        later, and only of a task whose update they sent, and saw accepted, in this session.
+        """
+
     def __init__(
         self,
         *,
@@ -615,15 +624,50 @@ class Assign(_message.Message):
         state: _transfer_pb2.Enclosed | None = ...,
         drift: _transfer_pb2.Enclosed | None = ...,
         drift_after: _builtins.float = ...,
+        drift_change: Global___DriftChange | None = ...,
         traceparent: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["drift", b"drift", "hints", b"hints", "state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drift", b"drift", "drift_change", b"drift_change", "hints", b"hints", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drift", b"drift", "drift_after", b"drift_after", "drift_bytes", b"drift_bytes", "hints", b"hints", "model_version", b"model_version", "pull", b"pull", "refresh_curvature", b"refresh_curvature", "round", b"round", "state", b"state", "state_bytes", b"state_bytes", "task_id", b"task_id", "traceparent", b"traceparent", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drift", b"drift", "drift_after", b"drift_after", "drift_bytes", b"drift_bytes", "drift_change", b"drift_change", "hints", b"hints", "model_version", b"model_version", "pull", b"pull", "refresh_curvature", b"refresh_curvature", "round", b"round", "state", b"state", "state_bytes", b"state_bytes", "task_id", b"task_id", "traceparent", b"traceparent", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Assign: _TypeAlias = Assign  # noqa: Y015
+
+@_typing.final
+class DriftChange(_message.Message):
+    """The next drift b from a task's, b', and from where that task began and ended, as it was sent:
+      b = keep b' + toward (x_c - x_start') - along (x_end' - x_start')
+    of trainable parameters; x_c is the central state of the assignment.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    TOWARD_FIELD_NUMBER: _builtins.int
+    ALONG_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.int
+    """That task. Its update was the last one of this worker to be accepted."""
+    keep: _builtins.float
+    toward: _builtins.float
+    along: _builtins.float
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.int = ...,
+        keep: _builtins.float = ...,
+        toward: _builtins.float = ...,
+        along: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["along", b"along", "keep", b"keep", "task_id", b"task_id", "toward", b"toward"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DriftChange: _TypeAlias = DriftChange  # noqa: Y015
 
 @_typing.final
 class Hints(_message.Message):

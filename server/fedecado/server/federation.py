@@ -26,6 +26,7 @@ from fedecado.server.algorithms import (
     Gather,
     Guarded,
     MemoryVectors,
+    Moved,
     Report,
     Update,
     check_scalars,
@@ -43,6 +44,16 @@ ROUNDS_COMPARED = 5
 
 
 @record
+class Follows:
+    """How the newest version's vector of a client follows from its last update."""
+
+    version: int
+    task: int
+    """Of the update."""
+    moved: Moved
+
+
+@record
 class Offer:
     """Everything a client needs for one task."""
 
@@ -52,6 +63,8 @@ class Offer:
     """Parameters and buffers of the version."""
     weight: float
     assignment: Assignment
+    follows: Follows | None = None
+    """How the client can make what is kept of it by itself; none if it cannot."""
 
 
 @record
@@ -115,6 +128,7 @@ class Federation:
         self._absorbed = 0
         """How many leading tasks of the open round are in the gather."""
         self._pending: tuple[Aggregated[Any], Vector] | None = None
+        self._follows: dict[str, Follows] = {}
 
     @classmethod
     def resumed(cls, engine: Engine, algorithm: Algorithm[Any], layout: Layout, content: Content) -> Self:
@@ -161,8 +175,13 @@ class Federation:
         """The content of an `Assign`; call it when the effect is carried out."""
         with self._forgetting:
             record, state = self._open(task)
-            assignment = self._algorithm.assignment(self._state, record.client, record.weight)
-        return Offer(task, record.version, state, record.weight, assignment)
+            central = self._state
+            assignment = self._algorithm.assignment(central, record.client, record.weight)
+            follows = self._follows.get(record.client)
+        # Another thread may have completed a version meanwhile.
+        if follows is not None and not follows.version == record.version == central.version:
+            follows = None
+        return Offer(task, record.version, state, record.weight, assignment, follows)
 
     def check(self, task: int, result: Result, usual: float | None = None) -> None:
         """Raise if a result could not be aggregated; nothing has changed then.
@@ -234,6 +253,11 @@ class Federation:
         state = aggregated.finish()
         # In this order: other threads look the newest version up.
         self._versions[state.version] = central
+        clients = {self._delivered[task].update.client: task for task in tasks if task in self._delivered}
+        self._follows = {
+            client: Follows(state.version, clients[client], moved)
+            for client, moved in aggregated.moved.items()
+        }
         self._state = state
         self._close(tasks)
         return aggregated.report
@@ -253,6 +277,7 @@ class Federation:
         closing = self.engine.closing
         with self._forgetting:
             self._state = self._algorithm.forget(self._state, client)
+            self._follows.pop(client, None)
             kept = self._delivered.items()
             for task in [t for t, k in kept if k.update.client == client and t not in closing]:
                 del self._delivered[task]

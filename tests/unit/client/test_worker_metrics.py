@@ -41,7 +41,10 @@ def trained(seconds: float) -> Trained:
 
 def test_tasks_are_counted_and_timed_from_arrival_to_answer(metrics: WorkerMetrics) -> None:
     port = metrics.serve("0")
-    first, second, third = (Training(Assign(task_id=k, model_version=4), STATE, STATE) for k in (1, 2, 3))
+    first, second, third = (
+        Training(Assign(task_id=k, model_version=4, drift_bytes=STATE.nbytes), STATE, STATE)
+        for k in (1, 2, 3)
+    )
     metrics.connected(True)
     for work in (first, second, third):
         metrics.started(work)

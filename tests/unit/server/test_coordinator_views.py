@@ -12,6 +12,7 @@ import pytest
 from fedecado.common.layout import Layout
 from fedecado.server.algorithms import make_algorithm
 from fedecado.server.coordinator.about import About
+from fedecado.server.coordinator.footing import Footing
 from fedecado.server.coordinator.inbox import Received
 from fedecado.server.coordinator.journal import ClosedRound, Measurement
 from fedecado.server.coordinator.models import ModelFiles
@@ -31,6 +32,7 @@ class Ears:
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.receiving = False
+        self.footing = Footing()
 
     def send(self, content: Any) -> None:
         self.sent.append(content)

@@ -11,7 +11,7 @@ What is as large as clients x parameters lives in a `ClientVectors` and changes 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -217,6 +217,16 @@ class HasCentre(Protocol):
 S = TypeVar("S", bound=HasCentre)
 
 
+class Moved(NamedTuple):
+    """How a client's vector moved, from the vectors of its own update and the new centre x_c.
+
+    toward (x_c - start) - along (end - start)
+    """
+
+    toward: float
+    along: float
+
+
 @record
 class Aggregated(Generic[S]):
     """A central update: `central` can be sent at once; `finish` gives the next state, for the old one."""
@@ -224,6 +234,8 @@ class Aggregated(Generic[S]):
     central: Vector
     report: Report
     finish: Callable[[], S]
+    moved: dict[str, Moved] = field(default_factory=dict, hash=False)
+    """Clients that can repeat what became of their vectors; known once the state is complete."""
 
 
 class Gather:

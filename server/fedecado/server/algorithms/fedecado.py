@@ -16,11 +16,13 @@ from fedecado.server.algorithms.base import (
     ClientVectors,
     Gather,
     Lengths,
+    Moved,
     Plain,
     Report,
 )
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats, Memory, Moves, Timescale
+from fedecado.server.numerics.leap import Straight
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.reduced import Reduced
 from fedecado.server.numerics.renewal import Renewal, renewal, trust
@@ -67,6 +69,8 @@ class _Window:
     """and of every J_i."""
     flows: Callable[[Renewal], tuple[list[Vector], Floats, list[float]]]
     """The new flows, F after that, and the flows' squared lengths."""
+    straight: Straight | None = None
+    """What flows move by, where clients can repeat that."""
 
 
 class FedEcado(Plain):
@@ -99,6 +103,7 @@ class FedEcado(Plain):
     def aggregate(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> Aggregated[FedEcadoState]:
         ended = self._at_once(state, gathered, enrolled) or self._solved(state, gathered, enrolled)
         figures, steps, (hits, misses) = ended.figures, ended.steps, ended.factors
+        moved: dict[str, Moved] = {}
         report = Report(
             updates=len(gathered),
             time=figures.T,
@@ -133,6 +138,9 @@ class FedEcado(Plain):
             strengths = [math.sqrt(square / len(F)) for square in squares]
             report.flows.update(zip(active, strengths, strict=True))
             report.details.update(flow_median=_median(strengths), flow_max=max(strengths))
+            if (straight := ended.straight) is not None:
+                toward, along = (renewed.added * np.array(by) for by in (straight.toward, straight.along))
+                moved.update(zip(active, map(Moved, toward.tolist(), along.tolist()), strict=True))
             return FedEcadoState(
                 ended.central,
                 flows,
@@ -146,7 +154,7 @@ class FedEcado(Plain):
                 time=state.time + figures.T,
             )
 
-        return Aggregated(ended.central, report, finish)
+        return Aggregated(ended.central, report, finish, moved)
 
     def _at_once(self, state: FedEcadoState, gathered: Gather, enrolled: int) -> _Window | None:
         """In one call, flows included, if that can be: nobody is late or was guarded against."""
@@ -198,15 +206,17 @@ class FedEcado(Plain):
         )
         solution = self._solver.solve(basis, versions, circuit, state.level)
         solution.require_room(gathered.flow_squares())
+        central, (hits_after, misses_after) = solution.central(state.central), self._solver.reuse
+        published = solution.published(state.central, central)
+        ended = solution if published is None else published
 
         def flows(renewed: Renewal) -> tuple[list[Vector], Floats, list[float]]:
             squares: list[float] = []
             alone = _alone(state, gathered)
-            after, F = solution.flows(gathered.flows(), state.F, squares, renewal=renewed, alone=alone)
+            after, F = ended.flows(gathered.flows(), state.F, squares, renewal=renewed, alone=alone)
             basis.release()
             return after, F, squares
 
-        central, (hits_after, misses_after) = solution.central(state.central), self._solver.reuse
         return _Window(
             central=central,
             figures=Figures(
@@ -220,6 +230,7 @@ class FedEcado(Plain):
             moved=moved,
             J=solution.J_squares,
             flows=flows,
+            straight=None if published is None else published.straight,
         )
 
     def forget(self, state: FedEcadoState, client: str) -> FedEcadoState:

@@ -77,7 +77,9 @@ class Guarded(Generic[S]):
                     state.flows.put(RESPONSE + client, response.pack())
             return after
 
-        return replace(aggregated, report=replace(aggregated.report, distrusted=out), finish=finish)
+        report = replace(aggregated.report, distrusted=out)
+        # Clients do not know what counted of their updates, so none can repeat what became of its vector.
+        return replace(aggregated, report=report, finish=finish, moved={})
 
     def _hear(self, state: S, gathered: Gather) -> dict[str, Response]:
         """How the round's clients follow their flows, by what they sent."""

@@ -117,6 +117,8 @@ class Intake:
         run.observer.updated("accepted")
         run.traces.answered(task, "accepted")
         member.accepted, member.last_round, member.progress = member.accepted + 1, run.engine.round, None
+        if member.session is not None:
+            member.session.footing.counted(task)
         self._durable.send(
             lambda: acknowledge(member, task, pb.Acknowledge.OUTCOME_ACCEPTED), urgent=not run.is_light(1)
         )

@@ -19,6 +19,8 @@ from fedecado.v1 import session_pb2 as pb
 
 _AFTER_SINCE: Final = 3
 """The minor version whose workers know that a part of the drift is added when the window is over."""
+_CHANGES_SINCE: Final = 4
+"""The one whose workers can make a drift from what they have."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,10 @@ def assignment(
     traceparent: str = "",
 ) -> tuple[Parcel, int]:
     """A task: its header, the version in a form that workers share, this worker's drift."""
-    given = offer.assignment if member.hello.protocol.minor >= _AFTER_SINCE else offer.assignment.at_once()
-    drift = given.kept
+    minor, encloses = member.hello.protocol.minor, _encloses(offer.state, member)
+    given = offer.assignment if minor >= _AFTER_SINCE else offer.assignment.at_once()
+    change = None if encloses or minor < _CHANGES_SINCE else _change(offer, given, member)
+    drift = None if change is not None else given.kept
     header = pb.Assign(
         task_id=offer.task,
         model_version=offer.version,
@@ -77,18 +81,29 @@ def assignment(
         pull=given.pull,
         state_bytes=offer.state.nbytes,
         drift_bytes=0 if drift is None else drift.nbytes,
-        drift_after=0.0 if drift is None else given.after,
+        drift_change=change,
+        drift_after=0.0 if given.kept is None else given.after,
         hints=suggestions.hints,
         refresh_curvature=suggestions.refresh(member.accepted),
         traceparent=traceparent,
     )
     parcel: Parcel
-    if _encloses(offer.state, member):
+    if encloses:
         parcel = _enclosing(header, version, given)
     else:
         own = () if drift is None else encode(drift, given.divisor)
         parcel = chain((envelope(header),), version.frames, own)
     return parcel, header.state_bytes + header.drift_bytes
+
+
+def _change(offer: Offer, given: Assignment, member: Member) -> pb.DriftChange | None:
+    """How the worker makes its drift by itself, if it can; what it has from now on is noted."""
+    if given.kept is None or member.session is None:
+        return None
+    footing = member.session.footing
+    change = footing.change(offer.follows, given.divisor)
+    footing.gave(offer.task, given.divisor, sent=change is None)
+    return change
 
 
 def _enclosing(header: pb.Assign, version: Version, given: Assignment) -> Iterator[bytes]:

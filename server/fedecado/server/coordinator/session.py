@@ -17,6 +17,7 @@ from fedecado.common.logs import about
 from fedecado.common.moving_limit import MovingLimit
 from fedecado.common.timeouts import Timeouts
 from fedecado.common.wire import BulkChunk
+from fedecado.server.coordinator.footing import Footing
 from fedecado.server.coordinator.inbox import Arrival, Inbox, Received
 from fedecado.server.coordinator.members import Member
 from fedecado.server.coordinator.outbox import Outbox, Parcel
@@ -44,6 +45,7 @@ class Session:
         self.member: Member | None = None
         self.peer: Peer | None = None
         """Who the certificate says it is; none without TLS."""
+        self.footing = Footing()
         self.sent = 0
 
     def send(self, content: Message) -> None:

@@ -129,6 +129,13 @@ class Basis:
         self._offset_slots |= offsets
         self.move_slots += slots
 
+    def follow(self, row: Row) -> int | None:
+        """Add a row for `advance` alone, of which nothing is measured; its slot.
+
+        None where rows are written down.
+        """
+        return self.slots if self._rows.follow(row) else None
+
     def combine(self, coefficients: Floats, onto: Vector | None = None) -> Vector:
         """The rows weighted by `coefficients`, added to `onto` where given.
 

@@ -21,13 +21,25 @@ from fedecado.server.numerics.circuit import Circuit, Floats
 
 
 @record
+class Straight:
+    """What each flow moves by in a window of one step: toward (x_c - x_c_start) - along d_i."""
+
+    toward: list[float]
+    """b_i,"""
+    along: list[float]
+    """and b_i n_i."""
+
+
+@record
 class Leap:
     """Where the step ends."""
 
     x_c: Floats
     """Coefficients of what the centre moves by."""
     J: Floats
-    """Those of what each active flow moves by."""
+    """Those of what each active flow moves by,"""
+    straight: Straight
+    """and the same from where the centre ends."""
     F: Floats
     """Those of F."""
     norms: list[float]
@@ -68,7 +80,7 @@ def leap(basis: Basis, c: Circuit, pivots: FactorCache[float]) -> Leap:
         if error > worst or math.isnan(error):  # which stays: nothing is larger
             worst = error
     norms += (change, change / T)
-    return Leap(x_c, J, (-C / T) * x_c, norms, worst)
+    return Leap(x_c, J, Straight(b, ahead), (-C / T) * x_c, norms, worst)
 
 
 def _root(square: float) -> float:

@@ -13,6 +13,7 @@ of steps. `Solution.central` is one weighted sum of rows, ready before `Solution
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -25,10 +26,11 @@ from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats
 from fedecado.server.numerics.columns import hold_blas
 from fedecado.server.numerics.finite import largest
-from fedecado.server.numerics.leap import leap, pivot
+from fedecado.server.numerics.leap import Straight, leap, pivot
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.renewal import WHOLE, Renewal
-from fedecado.server.numerics.spread import Coefficients, Own, Written
+from fedecado.server.numerics.rows import Row
+from fedecado.server.numerics.spread import Coefficients, Own, Spread, Written
 from fedecado.server.numerics.steps import Steps, integrate, whole_window
 
 
@@ -47,10 +49,27 @@ class Solution:
     C: float
     norms: Sequence[float]
     """RMS of every J_i, of what the centre moves by and of dx_c/dt, at the window's end."""
+    straight: Straight | None = None
+    """What flows move by, if one step was enough and nobody is late."""
 
     def central(self, x_c: Vector) -> Vector:
         """The new central state."""
         return self.basis.combine(self.x_c, onto=x_c)
+
+    def published(self, before: Vector, after: Vector) -> "Solution | None":
+        """The same with flows that follow the centre as clients are told it, to the last bit; if that can be.
+
+        So each client can repeat what becomes of its own. Rows must not be asked for any more.
+        """
+        straight = self.straight
+        slot = None if straight is None else self.basis.follow(Row("what the centre moves by", after, before))
+        if straight is None or slot is None:
+            return None
+        shared = np.zeros((1, slot + 1))
+        shared[0, slot] = 1.0
+        terms = np.zeros((3, len(straight.along)))
+        terms[1], terms[2] = np.negative(straight.along), straight.toward
+        return replace(self, J=Spread(_own(self.basis, [None] * len(straight.along)), terms, shared))
 
     def flows(
         self,
@@ -140,7 +159,8 @@ class Reduced:
         if not level and not late and rms and basis.size >= basis.slots:
             end = leap(basis, circuit, self.pivots)
             if (steps := whole_window(end.error, circuit.T, options)) is not None:
-                return Solution(basis, end.x_c, Written(end.J), steps, end.F, circuit.C, end.norms)
+                found = basis, end.x_c, Written(end.J), steps, end.F, circuit.C, end.norms, end.straight
+                return Solution(*found)
             level = rejected = 1
         own, norms = _own(basis, versions), basis.rms if rms else basis.peak
         march = whole.March(basis, own, circuit, self.maps, norms)

@@ -151,6 +151,14 @@ class Rows:
             gram.take(products)
         return squares
 
+    def follow(self, row: Row) -> bool:
+        """Take a row in that is only to be formed, where rows are: without its length and its sample."""
+        if self._made_of is None:
+            return False
+        self._made_of.append(row)
+        self._count += 1
+        return True
+
     def rewrite(self, slots: Sequence[int], change: Callable[[Vector, slice], object]) -> list[float]:
         """Let `change` alter some rows, block by block of columns; the squared lengths of all."""
         own = [self._own(slot) for slot in slots]
