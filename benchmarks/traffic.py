@@ -4,7 +4,7 @@ from benchmarks.harness import Contender
 from benchmarks.servers import Server
 
 SPARE = 2
-"""Models of memory that a transfer may take beside the vectors under way and what the algorithm keeps."""
+"""Models of memory that a transfer may take beside the vectors under way."""
 
 
 class Traffic:

@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
@@ -129,6 +130,8 @@ class Federation:
         """How many leading tasks of the open round are in the gather."""
         self._pending: tuple[Aggregated[Any], Vector] | None = None
         self._follows: dict[str, Follows] = {}
+        self.spends_updates = False
+        """Whether nobody else reads an accepted update, so that its memory may be used again."""
 
     @classmethod
     def resumed(cls, engine: Engine, algorithm: Algorithm[Any], layout: Layout, content: Content) -> Self:
@@ -227,6 +230,7 @@ class Federation:
         `enrolled` is n when the round closed; whoever aggregates later, in a thread, has to say it.
         """
         gathered = self._gathered(tasks)
+        gathered.place = partial(self._place, tasks)
         n = self.engine.enrolled if enrolled is None else enrolled
         aggregated = self._algorithm.aggregate(self._state, gathered, max(n, len(gathered)))
         central = aggregated.central
@@ -235,6 +239,14 @@ class Federation:
             central = np.concatenate([central, buffers])
         self._pending = aggregated, central
         return central
+
+    def _place(self, tasks: tuple[int, ...]) -> Vector | None:
+        """The memory of an update, for the new centre: of the first, which is on the disk if any is."""
+        result = next((self._delivered[task].result for task in tasks if task in self._delivered), None)
+        if result is None or len(result.state) > self.layout.parameters or not result.state.flags.writeable:
+            return None
+        free = self.spends_updates if result.landing is None else result.landing.finish()
+        return result.state if free else None
 
     def _mean_buffers(self, tasks: tuple[int, ...], without: frozenset[str]) -> Vector:
         """The updates' buffers, averaged by weight; those of all clients if none would be left."""

@@ -1,6 +1,8 @@
 """A run without its network: versions, late updates, buffers, and rounds that are given up."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from fedecado.server.rounds import (
     Rules,
     UpdateArrived,
 )
+from fedecado.server.store import Landing
 
 Array = npt.NDArray[Any]
 LAYOUT = Layout((Entry("w", (3,)), Entry("running_mean", (2,), "buffer")), "float64")
@@ -35,11 +38,17 @@ SAMPLES = {"ann": 10, "bob": 30, "cyd": 20}
 class Run:
     """A federation, the tasks that its clients hold, and the round that is to be aggregated."""
 
-    def __init__(self, algorithm: AlgorithmName = "fedecado", **rules: Any) -> None:
+    def __init__(
+        self,
+        algorithm: AlgorithmName = "fedecado",
+        layout: Layout = LAYOUT,
+        start: Array = START,
+        **rules: Any,
+    ) -> None:
         rules = {"min_clients": 3, "deadline": 60.0, **rules}
         self.vectors = MemoryVectors()
         self.federation = Federation(
-            Engine(Rules(**rules)), make_algorithm(algorithm), LAYOUT, START.copy(), self.vectors
+            Engine(Rules(**rules)), make_algorithm(algorithm), layout, start.copy(), self.vectors
         )
         self.tasks: dict[str, int] = {}
         self.closed: tuple[int, ...] = ()
@@ -60,9 +69,9 @@ class Run:
                     pass
         return effects
 
-    def deliver(self, client: str, end: Array, time: float = 0.1) -> None:
+    def deliver(self, client: str, end: Array, time: float = 0.1, landing: Landing | None = None) -> None:
         task = self.tasks[client]
-        result = Result(np.asarray(end, np.float64), time)
+        result = Result(np.asarray(end, np.float64), time, landing=landing)
         self.federation.check(task, result)
         # Before the engine hears of it: its answer may close the round.
         self.federation.accept(task, result)
@@ -90,6 +99,57 @@ def test_buffers_are_averaged_by_weight() -> None:
     mean = (10 * 10 + 30 * 30 + 20 * 20) / 60
     np.testing.assert_allclose(central, [1, 2, 3, mean, -mean], rtol=1e-14)
     np.testing.assert_array_equal(run.federation.central, central)
+
+
+PLAIN = Layout((Entry("w", (3,)),), "float64")
+
+
+def averaged(
+    algorithm: AlgorithmName, *, spends: bool, landing: Any = None, layout: Layout = PLAIN
+) -> tuple[list[Array], Array]:
+    """What three clients sent, as it is after their round, and the new centre."""
+    run = Run(algorithm, layout, START[: layout.size])
+    run.federation.spends_updates = spends
+    ends = [START[: layout.size] + k * np.eye(5)[k, : layout.size] for k in range(3)]
+    for client, end in zip(SAMPLES, ends, strict=True):
+        run.deliver(client, end, landing=landing)
+    return ends, run.close()
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fednova", "fedbuff", "fedexp"])
+def test_an_averaged_centre_takes_the_memory_of_the_first_update(algorithm: AlgorithmName) -> None:
+    (first, *others), central = averaged(algorithm, spends=True)
+    assert np.shares_memory(central, first)
+    before, kept = averaged(algorithm, spends=False)
+    assert not any(np.shares_memory(kept, end) for end in before)
+    np.testing.assert_array_equal(central, kept)
+    np.testing.assert_array_equal(others, before[1:])
+
+
+@pytest.mark.parametrize("algorithm", ["fedecado", "scaffold", "feddyn"])
+def test_updates_that_are_looked_at_again_stay_as_they_are(algorithm: AlgorithmName) -> None:
+    ends, central = averaged(algorithm, spends=True)
+    assert not any(np.shares_memory(central, end) for end in ends)
+    np.testing.assert_array_equal(ends, averaged(algorithm, spends=False)[0])
+
+
+def test_a_state_with_buffers_keeps_its_memory() -> None:
+    ends, central = averaged("fedavg", spends=True, layout=LAYOUT)
+    assert not any(np.shares_memory(central, end) for end in ends)
+    np.testing.assert_array_equal(ends[0], START)
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_an_update_is_written_over_only_when_it_is_on_the_disk(tmp_path: Path, flushed: bool) -> None:
+    def flush(descriptor: int) -> None:
+        if not flushed:
+            raise OSError("no space left")
+
+    with ThreadPoolExecutor(1) as executor:
+        landing = Landing(tmp_path / "update.part", 24, "float64", executor, flush)
+        landing.reached(24)
+        (first, *_), central = averaged("fedavg", spends=False, landing=landing)
+    assert np.shares_memory(central, first) == flushed
 
 
 @pytest.mark.parametrize("eager", [True, False])

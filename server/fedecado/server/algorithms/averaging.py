@@ -115,7 +115,7 @@ def fednova(mu: float = 0.0) -> Averaging:
         return np.asarray((q @ tau) / tau)
 
     def step(gathered: Gather, moments: Moments) -> tuple[Vector, Moments]:
-        return gathered.mix(moves=gathered.shares() * reach(gathered)), moments
+        return gathered.mix(moves=gathered.shares() * reach(gathered), last=True), moments
 
     return Averaging(step, pull=mu, reach=reach)
 
@@ -126,7 +126,7 @@ def fedbuff(rate: float = 1.0) -> Averaging:
 
     def step(gathered: Gather, moments: Moments) -> tuple[Vector, Moments]:
         discount = 1.0 / np.sqrt(1.0 + np.asarray(gathered.staleness()))
-        return gathered.mix(moves=rate * gathered.shares() * discount), moments
+        return gathered.mix(moves=rate * gathered.shares() * discount, last=True), moments
 
     return Averaging(step)
 
@@ -140,7 +140,7 @@ def fedadam(rate: float = 0.03, beta1: float = 0.9, beta2: float = 0.99, floor: 
             raise ConfigError(f"{name} is {beta!r}; it must be in [0, 1)")
 
     def step(gathered: Gather, moments: Moments) -> tuple[Vector, Moments]:
-        delta = gathered.mix(moves=gathered.shares())
+        delta = gathered.mix(moves=gathered.shares(), last=True)
         m, v = moments or (np.zeros_like(delta), np.zeros_like(delta))
         m = beta1 * m + (1 - beta1) * delta
         v = beta2 * v + (1 - beta2) * np.square(delta)
@@ -155,17 +155,17 @@ def fedexp(epsilon: float = 1e-3) -> Averaging:
 
     def step(gathered: Gather, moments: Moments) -> tuple[Vector, Moments]:
         q = gathered.shares()
-        mean = gathered.mix(moves=q)
-        length = float(np.sum(np.square(mean, dtype=np.float64)))
+        mean = gathered.mix(moves=q, last=True)
+        length = squared_length(mean)
         stretch = max(1.0, float(q @ gathered.basis.squares()) / (2 * (length + epsilon)))
-        return mean.dtype.type(stretch) * mean, moments
+        return np.multiply(mean, mean.dtype.type(stretch), out=mean), moments
 
     return Averaging(step)
 
 
 def _mean_end(gathered: Gather) -> Vector:
     q = gathered.shares()
-    return gathered.mix(moves=q, starts=q)
+    return gathered.mix(moves=q, starts=q, last=True)
 
 
 def _rate_sums(gathered: Gather) -> Vector:

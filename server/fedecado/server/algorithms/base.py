@@ -266,6 +266,8 @@ class Gather:
         """Those whose vectors nobody has looked at."""
         self.clients: dict[str, Update] = {}
         self._flow_squares: list[float] = []
+        self.place: Callable[[], Vector | None] = _nowhere
+        """An update's vector that may be written over, by who needs none of them any more after that."""
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -381,15 +383,18 @@ class Gather:
         for (client, update), slot in zip(self.clients.items(), self.basis.move_slots, strict=True):
             yield client, update, self.basis.row(slot)
 
-    def mix(self, moves: Vector, starts: Vector | None = None) -> Vector:
-        """Sum of displacements and of start offsets from the centre, with the given factors."""
+    def mix(self, moves: Vector, starts: Vector | None = None, *, last: bool = False) -> Vector:
+        """Sum of displacements and of start offsets from the centre, with the given factors.
+
+        `last` if nothing else is asked of the updates: it may then take the place of one.
+        """
         coefficients = np.zeros(self.basis.slots)
         coefficients[self.basis.move_slots] = moves
         if starts is not None:
             for version, factor in zip(self.versions, starts, strict=True):
                 if version is not None:
                     coefficients[self.basis.offset_slot(version)] += factor
-        return self.basis.combine(coefficients)
+        return self.basis.combine(coefficients, out=self.place() if last else None)
 
 
 class Algorithm(Protocol[S]):
@@ -433,6 +438,10 @@ def aggregate_all(algorithm: Algorithm[S], state: S, updates: Iterable[Update], 
     for update in updates:
         gathered.add(update)
     return algorithm.aggregate(state, gathered, enrolled).finish()
+
+
+def _nowhere() -> None:
+    """No update's memory is free."""
 
 
 def _blamed(update: Update, error: NonFiniteError) -> NonFiniteError:

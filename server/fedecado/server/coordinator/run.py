@@ -133,6 +133,7 @@ class Run(Facts):
         if store is not None:
             self.files.run_id = store.run_id
             self.durable.open(store)
+        federation.spends_updates = store is None
         log.info("the run starts with %d parameters", federation.layout.parameters)
         for client, reason in list(banned.items()):
             self.handle(Banned(client, reason))

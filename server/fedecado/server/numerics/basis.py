@@ -136,13 +136,14 @@ class Basis:
         """
         return self.slots if self._rows.follow(row) else None
 
-    def combine(self, coefficients: Floats, onto: Vector | None = None) -> Vector:
+    def combine(self, coefficients: Floats, onto: Vector | None = None, out: Vector | None = None) -> Vector:
         """The rows weighted by `coefficients`, added to `onto` where given.
 
-        It may overflow to infinity; callers judge the result.
+        It may overflow to infinity; callers judge the result. `out` is where to write it, which may be one of
+        the vectors that rows are made of: all of a column is read before it is written.
         """
         weights = coefficients.astype(self.dtype)
-        result = self._workspace.vector(self.size, self.dtype)
+        result = self._workspace.vector(self.size, self.dtype) if out is None else out
         compiled, table = native.kernels(), self._rows.table()
         if compiled and table is not None and (onto is None or in_place(onto)):
             striped(self.size, lambda stripe: compiled.combine(table, weights, stripe, onto, result))
