@@ -344,7 +344,7 @@ async def test_where_everyone_takes_part_a_long_flow_is_not_sent_again(
     """The worker makes its drift of what it has: what it would be sent, but for the rounding."""
     monkeypatch.setattr(rows, "FORMED_BYTES", 1)  # as if there were no end of parameters
     layout = Layout.flat(40_000)
-    now = {"protocol": pb.ProtocolVersion(major=PROTOCOL_MAJOR, minor=PROTOCOL_MINOR)}
+    now = {"protocol": pb.ProtocolVersion(major=PROTOCOL_MAJOR, minor=PROTOCOL_MINOR), "makes_drifts": True}
     draw = np.random.default_rng(0)
     drift: Vector = np.zeros(0)
     before: tuple[int, Vector, Vector] = 0, drift, drift
@@ -372,7 +372,7 @@ async def test_where_everyone_takes_part_a_long_flow_is_not_sent_again(
             for number in range(1, 7):
                 assign, state, sent = await receive(one)
                 older, _, drift_of_older = await receive(two)
-                assert bool(len(drift_of_older)) == (number > 1), "w2 speaks an older version"
+                assert bool(len(drift_of_older)) == (number > 1), "w2 makes none"
                 assert bool(len(sent)) == (number == 2), "from the second task on there is a flow"
                 assert assign.HasField("drift_change") == (number > 2)
                 if number > 2:

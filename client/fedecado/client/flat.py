@@ -91,7 +91,7 @@ class FlatModel:
         """Overwrite parameters and buffers with a full state vector."""
         self.layout.check(state, "state")
         self._reattach_buffers()
-        self._storage.copy_(_as_tensor(state))
+        self._storage.copy_(as_tensor(state))
 
     def state(self) -> Vector:
         """A copy of parameters and buffers as one vector."""
@@ -105,7 +105,7 @@ class FlatModel:
         """A numpy vector of size d on the model's device; not a copy where it is there already."""
         if values.shape != (self.d,):
             raise LayoutError(f"{what} has shape {values.shape}, but the model has {self.d} parameters")
-        return _as_tensor(values).to(self.device, self.dtype)
+        return as_tensor(values).to(self.device, self.dtype)
 
     def check(self) -> None:
         """Raise if parameters or gradients no longer lie in the flat vectors."""
@@ -194,7 +194,8 @@ def _bind(model: nn.Module, named: list[tuple[str, Tensor]], home: Tensor) -> It
         yield _Slot(model.get_submodule(path), key, name, tensor, place)
 
 
-def _as_tensor(vector: Vector) -> Tensor:
+def as_tensor(vector: Vector) -> Tensor:
+    """A vector as torch sees it; not a copy where it may be written to."""
     # torch warns about read-only arrays (views of received bytes), so those are copied.
     flags = vector.flags
     return torch.from_numpy(vector if flags.writeable and flags.c_contiguous else vector.copy())

@@ -45,9 +45,9 @@ class Worker:
         around: Surroundings = ALONE,
     ) -> None:
         self._address, self._learner, self._background = address, learner, background
-        layout, upload = learner.profile.layout, around.upload
+        layout, upload, makes = learner.profile.layout, around.upload, around.makes_drifts
         pace = Pace.of(address.timeouts)
-        self._session = Session(identity, learner.profile, pace, around.observer, upload)
+        self._session = Session(identity, learner.profile, pace, around.observer, upload, makes_drifts=makes)
         self._spool = spool = around.spool
         self._packer = None if upload == "full" else Packer(upload, layout)
         self._connection: Connection | None = None

@@ -45,10 +45,6 @@ _FIRST: Final = ("welcome", "refused", "bye", None)
 """What may come before the welcome; None stands for messages of a later protocol."""
 
 
-_FOLLOWING_SINCE: Final = 4
-"""The minor version whose coordinators may have a drift made here instead of sending it."""
-
-
 @dataclass(slots=True)
 class _Held:
     work: Work
@@ -68,6 +64,8 @@ class Session:
         pace: Pace,
         observer: Observer | None = None,
         upload: Format = "full",
+        *,
+        makes_drifts: bool = False,
     ) -> None:
         self.pace = pace
         self.upload: Format = upload
@@ -75,8 +73,8 @@ class Session:
         self._wanted_upload = upload
         self._encloses = False
         """Whether the coordinator takes short updates within their headers,"""
-        self._follows = False
-        """and whether it may have drifts made here."""
+        self._makes_drifts = makes_drifts
+        """and whether drifts are made here where that can be."""
         self._observer: Observer = observer or Observers()
         self.welcomed = False
         self.ending: Ending | None = None
@@ -134,6 +132,7 @@ class Session:
         ]
         hello = replies.hello(self._identity, self._profile, self._curvature)
         hello.connection, hello.run_id = self._connections, self._run_id
+        hello.makes_drifts = self._makes_drifts
         hello.held_tasks.extend(held)
         return [Send(WorkerMessage(hello=hello))]
 
@@ -206,7 +205,6 @@ class Session:
         self.pace = self._own_pace.overridden(welcome.intervals)
         self.upload = replies.usable_format(welcome, self._wanted_upload)
         self._encloses = is_understood(welcome.protocol)
-        self._follows = welcome.protocol.minor >= _FOLLOWING_SINCE
         logger.info(
             "enrolled as %s (number %d) in run %s, weight %.3g, model version %d",
             *(self._identity.worker_id, welcome.worker_index, welcome.run_name or welcome.run_id),
@@ -313,7 +311,7 @@ class Session:
     def _left_of(self, held: _Held) -> Footing | None:
         """What the next drift may follow from."""
         work, outcome = held.work, held.outcome
-        if not isinstance(work, Training) or not isinstance(outcome, Trained) or not self._follows:
+        if not isinstance(work, Training) or not isinstance(outcome, Trained) or not self._makes_drifts:
             return None
         if work.drift is None or is_short(work.drift):  # a short one is always sent
             return None

@@ -25,3 +25,5 @@ class Surroundings:
     """Where probes are answered in plain text."""
     upload: Format = "full"
     """How updates are to travel, if the coordinator takes that."""
+    makes_drifts: bool = True
+    """Whether to keep what drifts can be made of, so that they need not be sent."""

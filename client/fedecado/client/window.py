@@ -30,7 +30,7 @@ from torch import Tensor
 
 from fedecado.client.device import isolated_rng
 from fedecado.client.evaluation import mean_loss
-from fedecado.client.flat import FlatModel
+from fedecado.client.flat import FlatModel, as_tensor
 from fedecado.client.steps import Adaptive, Scheduled, Steps
 from fedecado.client.task import Task
 from fedecado.common.errors import ConfigError, TaskError
@@ -136,8 +136,9 @@ class Assignment:
         to it does so before.
         """
         if self.drift is not None and self.after:
-            factor = self.drift.dtype.type(self.after * self.weight * time)
-            state[: len(self.drift)] += factor * self.drift
+            # By torch: numpy would write down the product first.
+            moved, drift = torch.from_numpy(state)[: len(self.drift)], as_tensor(self.drift)
+            moved.add_(drift, alpha=self.after * self.weight * time)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -121,7 +121,12 @@ def run(loaded: Loaded[WorkerSettings], args: argparse.Namespace) -> int:
     spool = None if folder is None else Spool(folder, identity.worker_id)
     guard = make_guard(settings.privacy) if settings.worker.role == "trainer" else None
     around = Surroundings(
-        _observers(settings, identity, guard), spool, credential, network.health_bind, settings.upload.format
+        observer=_observers(settings, identity, guard),
+        spool=spool,
+        credential=credential,
+        health_bind=network.health_bind,
+        upload=settings.upload.format,
+        makes_drifts=settings.worker.drifts == "made",
     )
     code = run_process(address, identity, lambda: make_trainer(loaded, guard), around)
     if guard is not None:

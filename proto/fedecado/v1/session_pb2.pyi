@@ -242,6 +242,7 @@ class Hello(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     HELD_TASKS_FIELD_NUMBER: _builtins.int
+    MAKES_DRIFTS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """The worker's lasting name; its flow and its record belong to it. Not empty."""
     incarnation: _builtins.int
@@ -269,6 +270,8 @@ class Hello(_message.Message):
     """Whatever else helps to recognise the worker, for people."""
     run_id: _builtins.str
     """Run that `held_tasks` belong to, from the last Welcome; empty on first contact."""
+    makes_drifts: _builtins.bool
+    """Whether the worker keeps what it needs to make drifts itself, see Assign.drift_change."""
     @_builtins.property
     def protocol(self) -> Global___ProtocolVersion: ...
     @_builtins.property
@@ -292,10 +295,11 @@ class Hello(_message.Message):
         description: _builtins.str = ...,
         run_id: _builtins.str = ...,
         held_tasks: _abc.Iterable[Global___HeldTask] | None = ...,
+        makes_drifts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "curvature", b"curvature", "protocol", b"protocol"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "connection", b"connection", "curvature", b"curvature", "description", b"description", "device", b"device", "held_tasks", b"held_tasks", "incarnation", b"incarnation", "layout_digest", b"layout_digest", "layout_json", b"layout_json", "protocol", b"protocol", "role", b"role", "run_id", b"run_id", "samples", b"samples", "software_version", b"software_version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_curvature", b"_curvature", "connection", b"connection", "curvature", b"curvature", "description", b"description", "device", b"device", "held_tasks", b"held_tasks", "incarnation", b"incarnation", "layout_digest", b"layout_digest", "layout_json", b"layout_json", "makes_drifts", b"makes_drifts", "protocol", b"protocol", "role", b"role", "run_id", b"run_id", "samples", b"samples", "software_version", b"software_version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__curvature: _TypeAlias = _typing.Literal["curvature"]  # noqa: Y015
     _WhichOneofArgType__curvature: _TypeAlias = _typing.Literal["_curvature", b"_curvature"]  # noqa: Y015
@@ -605,8 +609,8 @@ class Assign(_message.Message):
     def drift(self) -> _transfer_pb2.Enclosed: ...
     @_builtins.property
     def drift_change(self) -> Global___DriftChange:
-        """How the worker makes the drift from what it has, in place of the drift. Only to workers of version 1.4 and
-        later, and only of a task whose update they sent, and saw accepted, in this session.
+        """How the worker makes the drift from what it has, in place of the drift. Only to workers that said they do,
+        and only of a task whose update they sent, and saw accepted, in this session.
         """
 
     def __init__(

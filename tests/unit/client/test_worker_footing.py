@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_talk import PACE, connected, held, kinds, say, trained, transfer, welcome
+from session_talk import PACE, connected, held, hello, kinds, say, trained, transfer, welcome
 
 from fedecado.client.effects import Start
 from fedecado.client.footing import PIECE, Footing
@@ -25,7 +25,6 @@ from fedecado.v1.session_pb2 import (
     Cancel,
     DriftChange,
     HeldTaskAnswer,
-    ProtocolVersion,
 )
 
 SIZE = MOST // 4 + 1
@@ -78,11 +77,12 @@ def test_a_change_that_makes_no_sense_is_refused(change: DriftChange, words: str
         footing.follow(change)
 
 
-def session(minor: int = 4) -> Session:
+def session(*, makes: bool = True) -> Session:
     """A welcomed session of a model whose vectors are not enclosed."""
-    made = Session(Identity("w1", "trainer", incarnation=7), Profile(LAYOUT, numbers(0), samples=10), PACE)
-    made.opened()
-    welcome(made, protocol=ProtocolVersion(major=1, minor=minor))
+    identity, profile = Identity("w1", "trainer", incarnation=7), Profile(LAYOUT, numbers(0), samples=10)
+    made = Session(identity, profile, PACE, makes_drifts=makes)
+    assert hello(made).makes_drifts == makes
+    welcome(made)
     return made
 
 
@@ -167,7 +167,7 @@ def test_the_coordinator_is_told_where_there_is_nothing_to_make_it_of(what: str)
         case "reconnected":
             delivered(worker)
             assert held(worker) == []
-            welcome(worker, protocol=ProtocolVersion(major=1, minor=4))
+            welcome(worker)
         case "used":
             delivered(worker)
             given(worker, 2, numbers(3), numbers(4))
@@ -187,13 +187,11 @@ def test_a_drift_is_not_both_sent_and_made() -> None:
     assert kinds(given(worker, 2, numbers(3), numbers(4), drift_change=CHANGE)) == ["task_failed"]
 
 
-@pytest.mark.parametrize("minor", [3, 4])
-def test_nothing_is_kept_for_a_coordinator_that_does_not_know_of_it(minor: int) -> None:
-    worker = session(minor)
+@pytest.mark.parametrize("makes", [True, False])
+def test_a_worker_that_makes_no_drifts_keeps_nothing(makes: bool) -> None:
+    worker = session(makes=makes)
     delivered(worker)
-    assert kinds(given(worker, 2, numbers(3), drift_change=CHANGE)) == [
-        "Start" if minor == 4 else "task_failed"
-    ]
+    assert kinds(given(worker, 2, numbers(3), drift_change=CHANGE)) == ["Start" if makes else "task_failed"]
 
 
 def test_an_update_that_arrived_before_the_line_broke_is_no_footing() -> None:
@@ -202,5 +200,5 @@ def test_an_update_that_arrived_before_the_line_broke_is_no_footing() -> None:
     worker.finished(work_of(given(worker, 1, numbers(0), numbers(1))), ended(numbers(2)))
     worker.opened()
     answer = HeldTaskAnswer(task_id=1, verdict=HeldTaskAnswer.VERDICT_ALREADY_HERE)
-    welcome(worker, protocol=ProtocolVersion(major=1, minor=4), held_tasks=[answer])
+    welcome(worker, held_tasks=[answer])
     assert kinds(given(worker, 2, numbers(3), drift_change=CHANGE)) == ["task_failed"]

@@ -26,12 +26,12 @@ class Standing:
         self.footing.counted(6)
 
 
-def told(minor: int, size: int, *, kept: bool = True) -> tuple[pb.Assign, Vector]:
+def told(minor: int, size: int, *, kept: bool = True, makes: bool = False) -> tuple[pb.Assign, Vector]:
     """The header of a task, weight 2, whose flow of twos is doubted; the drift as it is sent.
 
     The flow follows from task 6.
     """
-    hello = pb.Hello(protocol=pb.ProtocolVersion(major=1, minor=minor))
+    hello = pb.Hello(protocol=pb.ProtocolVersion(major=1, minor=minor), makes_drifts=makes)
     state, flow = np.zeros(size, np.float32), np.full(size, 2.0, np.float32)
     given = Assignment(kept=flow if kept else None, weight=2.0, after=0.25)
     offer = Offer(7, 3, state, 2.0, given, Follows(3, 6, Moved(toward=5.0, along=2.5)))
@@ -66,18 +66,18 @@ def test_without_a_drift_there_is_nothing_to_add() -> None:
 
 
 def test_a_worker_that_can_make_its_long_drift_is_told_how() -> None:
-    header, drift = told(4, LONG)
+    header, drift = told(4, LONG, makes=True)
     change = header.drift_change
     assert (header.drift_bytes, len(drift), header.drift_after) == (0, 0, 0.25)
     assert (change.task_id, change.keep, change.toward, change.along) == (6, 0.4, 2.0, 1.0)
 
 
-@pytest.mark.parametrize(("minor", "size"), [(4, SHORT), (3, LONG)])
-def test_older_workers_and_short_drifts_are_sent_them(minor: int, size: int) -> None:
-    header, drift = told(minor, size)
+@pytest.mark.parametrize(("makes", "size"), [(True, SHORT), (False, LONG)])
+def test_short_drifts_and_those_of_workers_that_make_none_are_sent(makes: bool, size: int) -> None:
+    header, drift = told(4, size, makes=makes)
     assert not header.HasField("drift_change") and len(drift) == size
 
 
 def test_who_has_no_flow_is_told_of_no_drift() -> None:
-    header, _ = told(4, LONG, kept=False)
+    header, _ = told(4, LONG, kept=False, makes=True)
     assert not header.HasField("drift_change") and not header.drift_bytes

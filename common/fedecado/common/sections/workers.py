@@ -44,6 +44,11 @@ class WorkerSection(Section):
         description="Folder that keeps a finished update until it is delivered, also over a restart.",
         json_schema_extra={"metavar": "DIR"},
     )
+    drifts: Literal["made", "sent"] = Field(
+        "made",
+        description="Make FedECADO's drifts of what is left of the last task, in memory for two models, or "
+        "have them sent.",
+    )
     local_index: int | None = Field(
         None, ge=0, description="Number of this worker on its host; spreads workers over the host's GPUs."
     )

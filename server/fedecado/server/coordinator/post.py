@@ -19,8 +19,6 @@ from fedecado.v1 import session_pb2 as pb
 
 _AFTER_SINCE: Final = 3
 """The minor version whose workers know that a part of the drift is added when the window is over."""
-_CHANGES_SINCE: Final = 4
-"""The one whose workers can make a drift from what they have."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +67,9 @@ def assignment(
     traceparent: str = "",
 ) -> tuple[Parcel, int]:
     """A task: its header, the version in a form that workers share, this worker's drift."""
-    minor, encloses = member.hello.protocol.minor, _encloses(offer.state, member)
-    given = offer.assignment if minor >= _AFTER_SINCE else offer.assignment.at_once()
-    change = None if encloses or minor < _CHANGES_SINCE else _change(offer, given, member)
+    hello, encloses = member.hello, _encloses(offer.state, member)
+    given = offer.assignment if hello.protocol.minor >= _AFTER_SINCE else offer.assignment.at_once()
+    change = None if encloses or not hello.makes_drifts else _change(offer, given, member)
     drift = None if change is not None else given.kept
     header = pb.Assign(
         task_id=offer.task,
