@@ -1,6 +1,6 @@
 """All central work of a round (checks, inner products, centre, flows), whatever the number of steps.
 
-Clients wait for the last update and the new centre only; the parts before and after go on meanwhile.
+All updates but the last one are looked at while others still arrive.
 """
 
 import numpy as np
@@ -46,8 +46,8 @@ def _parts(one: Round) -> list[Contender]:
 
     return [
         Contender("while updates arrive", arrive, prepare=lambda: one.start(0)),
-        Contender("what clients wait for", one.last_update, prepare=lambda: one.start(A - 1)),
-        Contender("while clients train again", one.finish, prepare=close),
+        Contender("from the last one to the new centre", one.last_update, prepare=lambda: one.start(A - 1)),
+        Contender("flows, before the next tasks", one.finish, prepare=close),
     ]
 
 
