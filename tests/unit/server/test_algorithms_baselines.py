@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedecado.common.errors import ConfigError
+from fedecado.common.errors import ConfigError, NonFiniteError
 from fedecado.server.algorithms import Algorithm, MemoryVectors, Update, aggregate_all, make_algorithm
 from fedecado.server.algorithms.averaging import fedadam, fedexp
+from fedecado.server.numerics import sample
 
 Array = npt.NDArray[Any]
 N, SIZE, ROUNDS = 6, 7, 8
@@ -139,6 +140,38 @@ def test_the_centre_follows_the_formula(name: str, dtype: npt.DTypeLike, toleran
 def test_the_order_of_updates_does_not_matter(name: str) -> None:
     algorithm, reference = CASES[name]
     assert play(algorithm(), reference(), shuffle=True) < 1e-13
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fednova", "fedbuff", "fedexp"])
+@pytest.mark.parametrize("mine", [False, True])
+def test_long_updates_follow_it_too_and_may_be_written_over(name: str, mine: bool) -> None:
+    """Nobody has looked at them before they are mixed, and the first one's memory becomes the centre."""
+    (algorithm, reference), draw = CASES[name], np.random.default_rng(7)
+    x_c, *ends = draw.standard_normal((4, sample.LONG)).astype(np.float32)
+    rule = algorithm()
+    state = rule.init(x_c, MemoryVectors())
+    updates = [Update(f"c{i}", 0, x_c, end, 0.1 * (i + 1), WEIGHTS[i]) for i, end in enumerate(ends)]
+    expected = reference()(x_c.astype(np.float64), 0, updates)
+    gathered = rule.gather(state)
+    for update in updates:
+        gathered.add(update)
+    if mine:
+        gathered.place = lambda: ends[0]
+    central = rule.aggregate(state, gathered, N).central
+    assert (central is ends[0]) == mine
+    np.testing.assert_allclose(central, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_a_bad_long_update_spoils_its_round_and_nothing_else() -> None:
+    rule, x_c = make_algorithm("fedavg"), np.zeros(sample.LONG, np.float32)
+    state = rule.init(x_c, MemoryVectors())
+    gathered = rule.gather(state)
+    bad = x_c.copy()
+    bad[5] = np.nan
+    gathered.add(Update("c0", 0, x_c, bad, 0.1))
+    with pytest.raises(NonFiniteError, match="the state is unchanged"):
+        rule.aggregate(state, gathered, N)
+    assert not state.central.any()
 
 
 def drift_of(name: Any, weight: float = WEIGHTS[0], **knobs: Any) -> tuple[Array, Array, Array]:

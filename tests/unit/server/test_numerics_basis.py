@@ -259,6 +259,34 @@ def test_squares_are_kept_from_the_check_of_each_displacement() -> None:
     assert basis.gram is None
 
 
+@pytest.mark.parametrize("size", [5, LONG_ROW])
+def test_rows_that_are_not_measured_are_when_somebody_asks(size: int) -> None:
+    """So are their offsets of no interest; what is written down has been looked at anyway."""
+    draw = np.random.default_rng(0)
+    x_c, old, *ends = draw.standard_normal((5, size)).astype(np.float32)
+    later, first = Basis(size, np.float32, measured=False), Basis(size, np.float32)
+    for basis in (later, first):
+        basis.append(ends[0], x_c)
+        basis.append(ends[1], old, older=(3, x_c))
+    assert later.slots == first.slots == 3
+    weights = np.array([0.5, 2.0, -1.0])
+    np.testing.assert_array_equal(later.combine(weights), first.combine(weights))
+    assert later.squares() == first.squares()
+    later.append(ends[2], x_c)
+    first.append(ends[2], x_c)
+    assert later.squares() == first.squares()
+    assert len(later.squares()) == 3
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, np.float32(1e30)])
+def test_a_row_that_was_not_measured_is_refused_when_its_length_is_asked_for(value: float) -> None:
+    basis, end = Basis(LONG_ROW, np.float32, measured=False), np.zeros(LONG_ROW, np.float32)
+    end[3] = value
+    basis.append(end, np.zeros(LONG_ROW, np.float32))
+    with pytest.raises(NonFiniteError, match="displacement"):
+        basis.squares()
+
+
 def test_an_offset_is_held_once_per_version() -> None:
     basis, x_c, old = Basis(2, np.float64, gram=True), np.zeros(2), np.ones(2)
     for _ in range(3):

@@ -56,7 +56,8 @@ class Averaging(Plain):
 
     def gather(self, state: AveragingState, capacity: int = 0) -> Gather:
         size, dtype = len(state.central), state.central.dtype
-        basis = partial(Basis, size, dtype, capacity=capacity, workspace=self._workspace)
+        # `move_centre` sees what is not finite, so most have no need to look at an update before they mix it.
+        basis = partial(Basis, size, dtype, capacity=capacity, measured=False, workspace=self._workspace)
         return Gather(state.central, state.version, basis=basis)
 
     def aggregate(self, state: AveragingState, gathered: Gather, enrolled: int) -> Aggregated[AveragingState]:
@@ -155,9 +156,10 @@ def fedexp(epsilon: float = 1e-3) -> Averaging:
 
     def step(gathered: Gather, moments: Moments) -> tuple[Vector, Moments]:
         q = gathered.shares()
+        squares = gathered.basis.squares()
         mean = gathered.mix(moves=q, last=True)
         length = squared_length(mean)
-        stretch = max(1.0, float(q @ gathered.basis.squares()) / (2 * (length + epsilon)))
+        stretch = max(1.0, float(q @ squares) / (2 * (length + epsilon)))
         return np.multiply(mean, mean.dtype.type(stretch), out=mean), moments
 
     return Averaging(step)

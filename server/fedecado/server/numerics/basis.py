@@ -10,6 +10,7 @@ Rows keep the dtype of the model; inner products are formed in blocks and summed
 float32 a norm is good to about 1e-4 of the largest row. Those of very long rows are taken on a `sample`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -41,14 +42,20 @@ class Basis:
         *,
         capacity: int = 0,
         gram: bool = False,
+        measured: bool = True,
         workspace: Workspace | None = None,
     ) -> None:
+        """With `gram` inner products are taken. Rows that are not `measured` are looked at when somebody asks
+        for their lengths, if they are not written down; what is not finite shows in what is made of them.
+        """
         self.size, self.dtype = size, np.dtype(dtype)
         self._workspace = workspace or Workspace()
         # Room for F and some offsets.
         room = capacity + 1 + min(capacity, 4)
         self._rows = Rows(size, dtype, capacity=room, sampled=gram, workspace=self._workspace)
+        self._measured = measured or gram
         self._squares: list[float] = []
+        """Of rows that nobody has looked at: NaN."""
         self._offset_slots: dict[int, int] = {}
         self._gram = Gram() if gram else None
         self.total_slot: int | None = None
@@ -134,7 +141,7 @@ class Basis:
 
         None where rows are written down.
         """
-        return self.slots if self._rows.follow(row) else None
+        return self.slots if self._rows.follow([row]) else None
 
     def combine(self, coefficients: Floats, onto: Vector | None = None, out: Vector | None = None) -> Vector:
         """The rows weighted by `coefficients`, added to `onto` where given.
@@ -244,7 +251,10 @@ class Basis:
         return sample.bound(coefficients, np.asarray(self._squares))
 
     def squares(self) -> list[float]:
-        """Squared length of every displacement, in order of arrival."""
+        """Squared length of every displacement, in order of arrival; raises if one is not finite."""
+        if due := [slot for slot in self.move_slots if math.isnan(self._squares[slot])]:
+            for slot, square in zip(due, self._rows.measure(due), strict=True):
+                self._squares[slot] = square
         return [self._squares[slot] for slot in self.move_slots]
 
     def rewrite(self, change: Callable[[Vector, slice], object]) -> None:
@@ -258,7 +268,10 @@ class Basis:
         self._squares.clear()
 
     def _push(self, rows: list[Row]) -> None:
-        """Add rows, all or none: raise if one is not finite."""
+        """Add rows, all or none: raise if one is found that is not finite."""
+        if not self._measured and self._rows.follow(rows):
+            self._squares += [math.nan] * len(rows)
+            return
         self._squares += self._rows.add(rows, self._gram)
         if self._gram is not None and self._gram.is_due(self.slots):
             self._multiply(self._gram)

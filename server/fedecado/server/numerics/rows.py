@@ -141,9 +141,7 @@ class Rows:
         self._reserve(self._count + len(rows))
         products = None if gram is None or self._count else self._multiplied(rows)
         squares = self._measured(rows) if products is None else products.diagonal().tolist()
-        for row, square in zip(rows, squares, strict=True):
-            if not math.isfinite(square):
-                require_finite(self._formed(row), square, row.kind)
+        self._require_finite(rows, squares)
         self._count += len(rows)
         if self._made_of is not None:
             self._made_of += rows
@@ -151,13 +149,21 @@ class Rows:
             gram.take(products)
         return squares
 
-    def follow(self, row: Row) -> bool:
-        """Take a row in that is only to be formed, where rows are: without its length and its sample."""
+    def follow(self, rows: Sequence[Row]) -> bool:
+        """Take rows in that are only to be formed, where rows are: without their lengths and samples."""
         if self._made_of is None:
             return False
-        self._made_of.append(row)
-        self._count += 1
+        self._made_of += rows
+        self._count += len(rows)
         return True
+
+    def measure(self, slots: Sequence[int]) -> list[float]:
+        """Squared lengths of rows that only followed. Raises if one is not finite."""
+        assert self._made_of is not None  # noqa: S101 - nobody follows where rows are written down
+        rows = [self._made_of[slot] for slot in slots]
+        squares = self._measured(rows)
+        self._require_finite(rows, squares)
+        return squares
 
     def rewrite(self, slots: Sequence[int], change: Callable[[Vector, slice], object]) -> list[float]:
         """Let `change` alter some rows, block by block of columns; the squared lengths of all."""
@@ -189,6 +195,11 @@ class Rows:
         self._store, self._count, self._table = self._store[:0], 0, None
         if self._made_of is not None:
             self._made_of = []
+
+    def _require_finite(self, rows: Sequence[Row], squares: Sequence[float]) -> None:
+        for row, square in zip(rows, squares, strict=True):
+            if not math.isfinite(square):
+                require_finite(self._formed(row), square, row.kind)
 
     def _multiplied(self, rows: Sequence[Row]) -> Floats | None:
         """Inner products of the first rows, which are written down, if they are few and short."""
@@ -230,9 +241,9 @@ class Rows:
 
     def _drawn(self, slot: int, stripe: slice) -> Drawn:
         """What the compiled pass draws from a stripe."""
-        samples = self._store[slot, self._written :]
-        if not len(samples):
+        if self._store.shape[1] == self._written:
             return NONE
+        samples = self._store[slot, self._written :]
         place = sample.place(self.size, stripe)
         return Drawn(sample.picked(self.size)[place], samples[place])
 
