@@ -12,7 +12,7 @@ from fedecado.common.checksum import crc32
 from fedecado.common.errors import RoundError
 from fedecado.common.layout import Entry, Layout
 from fedecado.server.algorithms import AlgorithmName, MemoryVectors, Robust
-from fedecado.server.algorithms.base import RESPONSE
+from fedecado.server.algorithms.vectors import RESPONSE
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import (
     Aggregated,

@@ -22,7 +22,6 @@ from fedecado.server.algorithms import (
     MemoryVectors,
     Update,
     aggregate_all,
-    base,
     make_algorithm,
 )
 from fedecado.server.numerics.finite import squared_length
@@ -174,7 +173,7 @@ def test_a_flow_is_read_for_its_length_only_if_that_is_not_known(monkeypatch: py
         read.append(len(vector))
         return squared_length(vector)
 
-    monkeypatch.setattr(base, "squared_length", measured)
+    monkeypatch.setattr("fedecado.server.algorithms.vectors.squared_length", measured)
     algorithm, state, vectors = started("fedecado")
     for _ in range(2):
         gathered = algorithm.gather(state)

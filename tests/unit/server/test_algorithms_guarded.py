@@ -16,7 +16,7 @@ from fedecado.server.algorithms import (
     Update,
     make_algorithm,
 )
-from fedecado.server.algorithms.base import RESPONSE
+from fedecado.server.algorithms.vectors import RESPONSE
 from fedecado.server.federation import Federation, Result
 from fedecado.server.rounds import Aggregated, Assign, CloseRound, Engine, Enrolled, Rules, UpdateArrived
 

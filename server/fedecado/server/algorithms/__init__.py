@@ -6,22 +6,13 @@ from typing import Any, assert_never
 from fedecado.common.errors import ConfigError
 from fedecado.common.names import AlgorithmName
 from fedecado.server.algorithms.averaging import fedadam, fedavg, fedbuff, fedexp, fednova, fedprox
-from fedecado.server.algorithms.base import (
-    Aggregated,
-    Algorithm,
-    Assignment,
-    ClientVectors,
-    Gather,
-    MemoryVectors,
-    Moved,
-    Report,
-    Update,
-    aggregate_all,
-    check_scalars,
-)
+from fedecado.server.algorithms.base import Aggregated, Algorithm, Assignment, Moved, Report, aggregate_all
 from fedecado.server.algorithms.corrected import FedDyn, Scaffold
 from fedecado.server.algorithms.fedecado import FedEcado
+from fedecado.server.algorithms.gather import Gather
 from fedecado.server.algorithms.guarded import Guarded
+from fedecado.server.algorithms.updates import Update, check_scalars
+from fedecado.server.algorithms.vectors import ClientVectors, MemoryVectors
 from fedecado.server.numerics.options import Options
 from fedecado.server.numerics.robust import Robust
 

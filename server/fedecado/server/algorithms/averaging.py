@@ -13,7 +13,9 @@ import numpy as np
 
 from fedecado.common.errors import ConfigError, NonFiniteError
 from fedecado.common.layout import Vector
-from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Plain, Report
+from fedecado.server.algorithms.base import Aggregated, Assignment, Plain, Report
+from fedecado.server.algorithms.gather import Gather
+from fedecado.server.algorithms.vectors import ClientVectors
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.finite import squared_length

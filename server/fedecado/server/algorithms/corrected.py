@@ -15,7 +15,10 @@ import numpy as np
 from fedecado.common.errors import ConfigError, NonFiniteError
 from fedecado.common.layout import Vector
 from fedecado.server.algorithms.averaging import move_centre
-from fedecado.server.algorithms.base import Aggregated, Assignment, ClientVectors, Gather, Plain, Update
+from fedecado.server.algorithms.base import Aggregated, Assignment, Plain
+from fedecado.server.algorithms.gather import Gather
+from fedecado.server.algorithms.updates import Update
+from fedecado.server.algorithms.vectors import ClientVectors
 from fedecado.server.numerics.circuit import Floats
 
 

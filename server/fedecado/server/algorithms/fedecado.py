@@ -9,17 +9,9 @@ import numpy as np
 
 from fedecado.common.layout import Vector
 from fedecado.common.records import record
-from fedecado.server.algorithms.base import (
-    RESPONSE,
-    Aggregated,
-    Assignment,
-    ClientVectors,
-    Gather,
-    Lengths,
-    Moved,
-    Plain,
-    Report,
-)
+from fedecado.server.algorithms.base import Aggregated, Assignment, Moved, Plain, Report
+from fedecado.server.algorithms.gather import Gather
+from fedecado.server.algorithms.vectors import RESPONSE, ClientVectors, Lengths
 from fedecado.server.numerics.basis import Basis
 from fedecado.server.numerics.circuit import Circuit, Floats, Memory, Moves, Timescale
 from fedecado.server.numerics.leap import Straight

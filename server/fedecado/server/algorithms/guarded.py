@@ -12,17 +12,11 @@ import numpy as np
 
 from fedecado.common.errors import NormError
 from fedecado.common.layout import Vector
-from fedecado.server.algorithms.base import (
-    RESPONSE,
-    Aggregated,
-    Algorithm,
-    Assignment,
-    ClientVectors,
-    Gather,
-    HasCentre,
-    Update,
-)
+from fedecado.server.algorithms.base import Aggregated, Algorithm, Assignment, HasCentre
 from fedecado.server.algorithms.fedecado import FedEcadoState
+from fedecado.server.algorithms.gather import Gather
+from fedecado.server.algorithms.updates import Update
+from fedecado.server.algorithms.vectors import RESPONSE, ClientVectors
 from fedecado.server.numerics.circuit import Floats
 from fedecado.server.numerics.finite import squared_length
 from fedecado.server.numerics.response import Response, distrusted, sketches

@@ -7,7 +7,7 @@ import math
 from typing import Final
 
 from fedecado.common.errors import ProtocolError
-from fedecado.server.algorithms.base import LARGEST
+from fedecado.server.algorithms.updates import LARGEST
 from fedecado.v1 import session_pb2 as pb
 
 NAME_CHARACTERS: Final = 200

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from fedecado.common.errors import StoreError
 from fedecado.common.layout import Layout, Vector
 from fedecado.common.model_file import load_model, save_model
-from fedecado.server.algorithms.base import RESPONSE
+from fedecado.server.algorithms.vectors import RESPONSE
 from fedecado.server.rounds import Engine
 from fedecado.server.store import records
 from fedecado.server.store.codec import from_json, to_json
