@@ -177,25 +177,25 @@ class Federation:
     def offer(self, task: int) -> Offer:
         """The content of an `Assign`; call it when the effect is carried out."""
         with self._forgetting:
-            record, state = self._open(task)
+            given, state = self._open(task)
             central = self._state
-            assignment = self._algorithm.assignment(central, record.client, record.weight)
-            follows = self._follows.get(record.client)
+            assignment = self._algorithm.assignment(central, given.client, given.weight)
+            follows = self._follows.get(given.client)
         # Another thread may have completed a version meanwhile.
-        if follows is not None and not follows.version == record.version == central.version:
+        if follows is not None and not follows.version == given.version == central.version:
             follows = None
-        return Offer(task, record.version, state, record.weight, assignment, follows)
+        return Offer(task, given.version, state, given.weight, assignment, follows)
 
     def check(self, task: int, result: Result, usual: float | None = None) -> None:
         """Raise if a result could not be aggregated; nothing has changed then.
 
         `usual` is how long displacements were in recent rounds (`usual_displacement`), if that is known.
         """
-        record, _ = self._open(task)
-        self.layout.check(result.state, f"update of client {record.client!r}")
+        given, _ = self._open(task)
+        self.layout.check(result.state, f"update of client {given.client!r}")
         if not is_usable(result):
-            _require_usable(result.state, self.layout, f"update of client {record.client!r}")
-        check_scalars(record.client, result.time, record.weight, result.curvature)
+            _require_usable(result.state, self.layout, f"update of client {given.client!r}")
+        check_scalars(given.client, result.time, given.weight, result.curvature)
         if usual is not None and isinstance(self._algorithm, Guarded):
             self._algorithm.check(self._update(task, result), usual)
 
@@ -301,23 +301,23 @@ class Federation:
 
     def _open(self, task: int) -> tuple[Task, Vector]:
         """A task and its version; RoundError if the engine gave it up while a thread was on its way here."""
-        record = self.engine.ledger.tasks.get(task)
-        state = None if record is None else self._versions.get(record.version)
-        if record is None or state is None:
+        given = self.engine.ledger.tasks.get(task)
+        state = None if given is None else self._versions.get(given.version)
+        if given is None or state is None:
             raise RoundError(f"task {task} is not open")
-        return record, state
+        return given, state
 
     def _update(self, task: int, result: Result) -> Update:
-        (record, start), end, d = self._open(task), result.state, self.layout.parameters
+        (given, start), end, d = self._open(task), result.state, self.layout.parameters
         if d < len(end):
             start, end = start[:d], end[:d]
         return Update(
-            client=record.client,
-            version=record.version,
+            client=given.client,
+            version=given.version,
             start=start,
             end=end,
             time=result.time,
-            weight=record.weight,
+            weight=given.weight,
             curvature=result.curvature,
         )
 
