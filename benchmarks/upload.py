@@ -23,7 +23,7 @@ def run(quick: bool) -> None:
         most = {name: None if name == FEDECADO else workers + SPARE for name in NAMES}
         traffic = {name: Traffic(workers * size, size, most[name]) for name in NAMES}
         # One worker's update takes as long as a hiccup of the machine.
-        sittings = 1 if quick or workers > 1 else 3
+        sittings = 1 if quick else 2 if workers > 1 else 3
         contenders = pooled([_sitting(workers, size, repeats, traffic) for _ in range(sittings)])
         for contender in contenders:
             traffic[contender.name].note(contender)
