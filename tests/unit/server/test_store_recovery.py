@@ -216,6 +216,44 @@ def test_events_may_go_on_between_a_capture_and_its_checkpoint(tmp_path: Path) -
     run.store.close()
 
 
+def test_a_capture_has_the_updates_of_its_open_round_also_when_that_closes_before_it_is_written(
+    tmp_path: Path,
+) -> None:
+    run = begun(tmp_path, recipe("fedavg", mode="rounds", active=2, target_updates=2, min_clients=2))
+    list(play(run, [(Enrolled("ann", 3), None), (Enrolled("bob", 3), None)]))
+    list(play(run, [(UpdateArrived("ann", 1), Result(initial() + 1, 0.1))]))
+    capture = run.store.capture(run.federation)
+    assert list(capture.head.updates) == [1]
+    list(play(run, [(UpdateArrived("bob", 2), Result(initial() + 3, 0.1))]))
+    assert run.driver.closed is not None
+    list(play(run, [(run.driver.closed.event, None)]))
+    run.store.commit()
+    run.store.checkpoint(capture)
+    before = fingerprint(run.federation)
+    run.store.close()
+    run = recover(tmp_path)
+    assert fingerprint(run.federation) == before
+    run.store.close()
+
+
+def test_what_is_known_of_updates_does_not_grow_until_the_next_checkpoint(tmp_path: Path) -> None:
+    """That may be a hundred thousand updates later."""
+    made = recipe()
+    world = uninterrupted(made, 5, 300)
+    run = begun(tmp_path, made)
+    known = []
+    for _ in play(run, world.steps):
+        run.store.commit()
+        known.append(len(run.store._updates))
+    assert sum(result is not None for _, result in world.steps) > 50
+    assert max(known) <= 4 + 2  # in training, and in the open round
+    checkpoint(run)  # needs those of the open round
+    run.store.close()
+    run = recover(tmp_path)
+    assert fingerprint(run.federation) == fingerprint(world.driver.federation)
+    run.store.close()
+
+
 @pytest.mark.parametrize("inline", [0, 1 << 16])
 def test_a_round_costs_a_handful_of_flushes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: int

@@ -101,7 +101,7 @@ class Store:
         self._next = sequence + 1
         self._unsaved: dict[str, Draft | Place | None] = {}
         self._captured = self._written = self._transactions = 0
-        # Numbers of vectors that later checkpoints refer to again.
+        # Numbers of vectors that later checkpoints may refer to again.
         self._versions = records.stored_versions(opened.connection)
         self._updates = records.stored_updates(opened.connection)
         self._appending, self._writing = threading.Lock(), threading.Lock()
@@ -260,7 +260,12 @@ class Store:
         # Only now: after a failure the rows are still waiting, and the next commit tries again.
         with self._appending:
             del self._waiting[: len(rows)]
+            captured = self._captured > self._written
         self._updates |= {rows[i].payload["task"]: number for i, number in numbers.items()}
+        if not captured:  # what was captured before a round closed has its updates
+            for outcome in (row.outcome for row in rows if row.outcome is not None):
+                for task in outcome.tasks:
+                    self._updates.pop(task, None)
         self.durable = first + len(rows) - 1
         return self.durable
 
