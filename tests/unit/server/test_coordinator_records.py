@@ -1,5 +1,6 @@
 """What a coordinator remembers: members, rounds, measurements; and how errors are named on the wire."""
 
+import json
 import math
 
 import pytest
@@ -7,11 +8,14 @@ import pytest
 from fedecado.common import errors
 from fedecado.server.algorithms import Report
 from fedecado.server.coordinator.evaluation import FIRST_ID, Evaluation
-from fedecado.server.coordinator.journal import Journal, Measurement, summarise
+from fedecado.server.coordinator.journal import ClosedRound, Journal, Measurement, summarise
 from fedecado.server.coordinator.members import Members
+from fedecado.server.coordinator.memory import dump_journal, load_journal
 from fedecado.server.coordinator.refusals import refused_result, refused_session
 from fedecado.server.federation import Result
+from fedecado.server.observe.observer import Window
 from fedecado.server.rounds import Target
+from fedecado.server.store.codec import to_json
 from fedecado.v1 import session_pb2 as pb
 
 NAN = math.nan
@@ -99,6 +103,23 @@ class TestJournal:
         assert (closed.loss_before, closed.loss_after) == (4.0, 1.5)
         nobody = summarise(4, 4, delivered[1:2], Report(1, time=0.5, rate=0.1), 0.01, opened=1.0)
         assert math.isnan(nobody.loss_after)
+
+    def test_it_comes_back_from_a_checkpoint_for_which_nothing_was_copied(self) -> None:
+        """A copy of a thousand rounds of a thousand names would hold the event loop up for half a second."""
+        journal = Journal(accepted=7, refused=1)
+        names = tuple(f"w{i}" for i in range(3))
+        closed = ClosedRound(1, 1, 0.5, 1.5, names, 0.2, 0.1, 0.01, NAN, 1.5, {"steps": 1.0})
+        journal.add_round(closed, (Window("w0", 0.2, 1),), late=True)
+        journal.measurements.append(Measurement(1, {"accuracy": 0.5}))
+        journal.best = journal.latest
+        content = dump_journal(journal)
+        assert content["rounds"][0]["workers"] is names
+        again = load_journal(json.loads(to_json(content)), [], (), 1)
+        assert again.rounds[0].workers == names
+        assert math.isnan(again.rounds[0].loss_before)
+        assert (again.rounds[0].late, again.rounds[0].stale, again.windows) == (True, 1, journal.windows)
+        assert (again.measurements, again.best) == (journal.measurements, journal.best)
+        assert (again.accepted, again.refused) == (7, 1)
 
 
 class TestEvaluation:

@@ -3,9 +3,10 @@
 import base64
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
+from fedecado.common.records import contents
 from fedecado.server.coordinator.journal import ClosedRound, Journal, Measurement, summarise
 from fedecado.server.coordinator.members import Member, Members, Trouble
 from fedecado.server.observe.observer import Window
@@ -34,7 +35,7 @@ def dump_member(member: Member) -> dict[str, Any]:
 
 def _trouble(trouble: Trouble) -> dict[str, Any]:
     """Without its traceback: there may be thousands of workers in trouble."""
-    return {**asdict(trouble), "message": trouble.message[:MESSAGE_STORED], "traceback": ""}
+    return {**contents(trouble), "message": trouble.message[:MESSAGE_STORED], "traceback": ""}
 
 
 def dump_members(members: Members) -> list[dict[str, Any]]:
@@ -49,7 +50,7 @@ def note_member(member: Member) -> dict[str, Any]:
 
 def note_measurement(measurement: Measurement, *, best: bool) -> dict[str, Any]:
     """A measurement as a note among the events."""
-    return {"measurement": asdict(measurement), "best": best}
+    return {"measurement": contents(measurement), "best": best}
 
 
 def load_members(stored: list[dict[str, Any]] | None, notes: list[dict[str, Any]]) -> Members:
@@ -71,15 +72,15 @@ def load_members(stored: list[dict[str, Any]] | None, notes: list[dict[str, Any]
 
 
 def dump_journal(journal: Journal) -> dict[str, Any]:
-    """The newest rounds and measurements, and the counts."""
+    """The newest rounds and measurements, and the counts; refers to what they hold, which does not change."""
     return {
-        "rounds": [_plain(asdict(closed)) for closed in journal.rounds],
-        "measurements": [_plain(asdict(m)) for m in journal.measurements],
-        "best": None if journal.best is None else asdict(journal.best),
+        "rounds": [_plain(contents(closed)) for closed in journal.rounds],
+        "measurements": [_plain(contents(m)) for m in journal.measurements],
+        "best": None if journal.best is None else contents(journal.best),
         "accepted": journal.accepted,
         "refused": journal.refused,
         "started": journal.started,
-        "windows": [asdict(window) for window in journal.windows],
+        "windows": [contents(window) for window in journal.windows],
         "first_version": journal.first_version,
     }
 

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Final, get_args
 
 from fedecado.common.errors import StoreError
 from fedecado.common.layout import Vector
+from fedecado.common.records import contents
 from fedecado.server.federation import Result
 from fedecado.server.rounds import Enrolled, Event
 
@@ -21,7 +21,7 @@ _KINDS: Final[dict[str, type[Any]]] = {kind.__name__: kind for kind in get_args(
 
 def encode_event(event: Event) -> tuple[str, dict[str, Any]]:
     """The kind of an event and its fields."""
-    return type(event).__name__, asdict(event)
+    return type(event).__name__, contents(event)
 
 
 def decode_event(kind: str, fields: Mapping[str, Any]) -> Event:
