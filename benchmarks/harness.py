@@ -92,13 +92,14 @@ def report(name: str, contenders: Sequence[Contender], **facts: Any) -> None:
     reference, rows = contenders[0], []
     table = Table(title=f"{name}: {', '.join(f'{key} = {value}' for key, value in facts.items())}")
     noted = list(dict.fromkeys(note for contender in contenders for note in contender.notes))
-    for column in ("", "median", f"ratio to {reference.name}", "quartiles", *noted):
+    for column in ("", "median", "slowest", f"ratio to {reference.name}", "quartiles", *noted):
         table.add_column(column, justify="left" if not column else "right")
     for contender in contenders:
         middle, low, high = ratio(contender, reference)
         table.add_row(
             contender.name,
             f"{1e3 * contender.median:.1f} ms",
+            f"{1e3 * max(contender.seconds):.1f} ms",
             f"{middle:.2f}",
             f"{low:.2f} to {high:.2f}",
             *(contender.notes.get(note, "") for note in noted),

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from fedecado.common.errors import ConfigError, StoreError
 from fedecado.server.algorithms.averaging import AveragingState
 from fedecado.server.store import FileVectors, Retention, states
-from fedecado.server.store.vault import Draft, Place, Vault
+from fedecado.server.store.schema import connect
+from fedecado.server.store.vault import INLINE_BYTES, INLINE_TOGETHER, Draft, Place, Vault
 
 
 @pytest.fixture(params=[0, 1 << 16], ids=["files", "inline"])
@@ -30,6 +31,25 @@ def test_vectors_written_together_come_back_one_by_one(vault: Vault) -> None:
         found = vault.map(place)
         assert (found.dtype, found.tobytes()) == (vector.dtype, vector.tobytes())
         assert not found.flags.writeable
+
+
+def test_short_vectors_share_a_file_if_they_are_many(tmp_path: Path) -> None:
+    """A database writes what it holds twice, and forgets it slowly."""
+    vault, short = Vault(tmp_path), np.arange(INLINE_BYTES // 8, dtype=np.float64)
+    few = vault.write("update", [short] * (INLINE_TOGETHER // INLINE_BYTES))
+    assert all(place.file is None for place in few)
+    many = vault.write("update", [short + i for i in range(len(few) + 1)])
+    assert [place.file for place in many] == vault.names() * len(many)
+    for i, place in enumerate(many):
+        np.testing.assert_array_equal(vault.map(place), short + i)
+        vault.verify(place)
+
+
+def test_what_is_deleted_is_not_overwritten(tmp_path: Path) -> None:
+    """Some builds of SQLite do so unless told, and a gigabyte of zeros takes seconds."""
+    connection = connect(tmp_path)
+    assert connection.execute("PRAGMA secure_delete").fetchone() == (0,)
+    connection.close()
 
 
 def test_a_vault_never_gives_a_name_twice(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Vectors on disk: raw little-endian numbers in flat files, or inside the database when they are short.
 
 A short vector would pay for a file and its fsync many times what its bytes cost, so it travels in the
-database's own transaction. Vectors that become durable together share one file and one fsync.
+database's own transaction. Vectors that become durable together share one file and one fsync, and so do short
+ones if they are many: a database writes them twice, to its log and from there, and takes long to forget them.
 """
 
 import itertools
@@ -27,7 +28,9 @@ from fedecado.server.store.landing import PIECE, Landing
 from fedecado.server.store.trouble import explained
 
 INLINE_BYTES: Final = 64 << 10
-"""Vectors up to this size live in the database."""
+"""Vectors up to this size live in the database,"""
+INLINE_TOGETHER: Final = 1 << 19
+"""unless those that are written at once come to more than this."""
 
 LANDING_BYTES: Final = PIECE
 """Vectors from this size on go to the disk while they arrive."""
@@ -100,13 +103,15 @@ class Vault:
             return sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
 
     def write(self, prefix: str, vectors: Sequence[Vector]) -> list[Place]:
-        """Put the content of vectors on the disk; the long ones in one new file, whole once it has its name.
+        """Put the content of vectors on the disk; long or many ones in one new file, whole once it is named.
 
         The name itself is durable after `sync_folder`, which several files can share.
         """
-        long = [vector for vector in vectors if not self.is_short(vector.nbytes)]
-        placed = iter(self._write_file(self._name(prefix), long) if long else ())
-        return [self.inlined(v) if self.is_short(v.nbytes) else next(placed) for v in vectors]
+        short = sum(vector.nbytes for vector in vectors if self.is_short(vector.nbytes))
+        most = self.inline_bytes if short <= INLINE_TOGETHER else 0
+        filed = [vector for vector in vectors if vector.nbytes > most]
+        placed = iter(self._write_file(self._name(prefix), filed) if filed else ())
+        return [next(placed) if vector.nbytes > most else self.inlined(vector) for vector in vectors]
 
     def land(self, prefix: str, nbytes: int, dtype: DType) -> Landing | None:
         """Room to receive a vector in that goes to the disk meanwhile; none if it is too short for that.
