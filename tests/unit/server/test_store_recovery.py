@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store_runs import MEMORY, Step, begun, checkpoint, fingerprint, initial, play, recipe, uninterrupted
+from store_runs import (
+    MEMORY,
+    Step,
+    begun,
+    checkpoint,
+    fingerprint,
+    initial,
+    play,
+    recipe,
+    settled,
+    uninterrupted,
+)
 
 from fedecado.common.errors import ConfigError, LayoutError, RoundError, StoreError
 from fedecado.common.layout import Layout
@@ -232,6 +243,24 @@ def test_a_capture_has_the_updates_of_its_open_round_also_when_that_closes_befor
     before = fingerprint(run.federation)
     run.store.close()
     run = recover(tmp_path)
+    assert fingerprint(run.federation) == before
+    run.store.close()
+
+
+def test_vectors_are_on_the_disk_before_a_checkpoint_holds_commits_up(tmp_path: Path) -> None:
+    made = recipe()
+    world = uninterrupted(made, 5, 80)
+    run = begun(tmp_path, made, inline_bytes=0)
+    list(play(run, world.steps[:40]))
+    capture = settled(run).store.capture(run.federation)
+    run.store.commit()
+    run.store.settle(capture)
+    there = set((tmp_path / "vectors").iterdir())
+    run.store.switch(capture)
+    assert set((tmp_path / "vectors").iterdir()) == there
+    before = fingerprint(run.federation)
+    run.store.close()
+    run = recover(tmp_path, inline_bytes=0)
     assert fingerprint(run.federation) == before
     run.store.close()
 

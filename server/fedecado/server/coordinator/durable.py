@@ -155,7 +155,7 @@ class Durable:
     async def _write(self, store: Store, capture: Capture) -> None:
         began = time.perf_counter()
         try:
-            # A thousand flows take seconds to flush; acknowledgements must not wait for that.
+            # Long vectors and a thousand flows take seconds; acknowledgements must not wait for that.
             await asyncio.to_thread(store.settle, capture)
             files = await self._beside.files(store.switch, capture)
             self._since, self._bytes = time.monotonic(), 0

@@ -52,6 +52,15 @@ class Capture:
     """Those of them that are still in memory only."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A capture's vectors that are on the disk, and that nothing refers to yet."""
+
+    number: int
+    versions: Mapping[int, Place]
+    algorithm: Mapping[str, Place]
+
+
 @dataclass(slots=True)
 class _Row:
     kind: str
@@ -101,6 +110,7 @@ class Store:
         self._next = sequence + 1
         self._unsaved: dict[str, Draft | Place | None] = {}
         self._captured = self._written = self._transactions = 0
+        self._ahead: _Ahead | None = None
         # Numbers of vectors that later checkpoints may refer to again.
         self._versions = records.stored_versions(opened.connection)
         self._updates = records.stored_updates(opened.connection)
@@ -181,9 +191,10 @@ class Store:
         return Capture(self._captured, head, content.algorithm, content.versions, clients, drafts)
 
     def settle(self, capture: Capture) -> None:
-        """Put a capture's flows on the disk ahead of its `checkpoint`, while commits go on."""
+        """Put a capture's vectors on the disk ahead of its `checkpoint`, while commits go on."""
         places = (place for place in capture.clients.values() if place is not None)
         self._opened.vault.settle(places, capture.drafts)
+        self._written_ahead(capture)
 
     def checkpoint(self, capture: Capture) -> None:
         """Write a capture, switch to it at one stroke, and remove what it made superfluous."""
@@ -196,13 +207,12 @@ class Store:
                 raise StoreError("this capture or a newer one is written already; take a new one")
             self._commit()
             point("checkpoint.begun")
-            versions, algorithm = self._write_vectors(capture)
             self.settle(capture)
             self._opened.vault.sync_folder()
             point("checkpoint.flows-synced")
-            files = self._flip(capture, versions, algorithm)
+            files = self._flip(capture, self._written_ahead(capture))
             point("checkpoint.flipped")
-            self._written = capture.number
+            self._written, self._ahead = capture.number, None
             with self._appending:
                 # What changed again meanwhile is for the next one.
                 for client, place in capture.clients.items():
@@ -277,17 +287,19 @@ class Store:
         written = iter(vault.write("update", missing))
         return [next(written) if place is None else place for place in there]
 
-    def _write_vectors(self, capture: Capture) -> tuple[dict[int, Place], dict[str, Place]]:
+    def _written_ahead(self, capture: Capture) -> _Ahead:
         """New versions, each in a file as it may be kept for long, and the algorithm's vectors in another."""
-        vault = self._opened.vault
-        new = {v: state for v, state in capture.versions.items() if v not in self._versions}
-        versions = {version: vault.write("version", [state])[0] for version, state in new.items()}
-        written = vault.write("state", list(capture.algorithm.values()))
-        return versions, dict(zip(capture.algorithm, written, strict=True))
+        ahead = self._ahead
+        if ahead is None or ahead.number != capture.number:
+            vault = self._opened.vault
+            new = {v: state for v, state in capture.versions.items() if v not in self._versions}
+            versions = {version: vault.write("version", [state])[0] for version, state in new.items()}
+            written = vault.write("state", list(capture.algorithm.values()))
+            algorithm = dict(zip(capture.algorithm, written, strict=True))
+            ahead = self._ahead = _Ahead(capture.number, versions, algorithm)
+        return ahead
 
-    def _flip(
-        self, capture: Capture, versions: Mapping[int, Place], algorithm: Mapping[str, Place]
-    ) -> list[str]:
+    def _flip(self, capture: Capture, ahead: _Ahead) -> list[str]:
         """One transaction; the files that nothing refers to after it."""
         head, connection = capture.head, self._opened.connection
         if missing := head.updates.keys() - self._updates.keys():
@@ -295,11 +307,12 @@ class Store:
         updates = {task: self._updates[task] for task in head.updates}
         point("checkpoint.before-flip")
         with explained(f"write a checkpoint of {self.folder}"), self._timed(), transaction(connection):
-            fresh = dict(zip(versions, records.add_vectors(connection, versions.values()), strict=True))
+            added = records.add_vectors(connection, ahead.versions.values())
+            fresh = dict(zip(ahead.versions, added, strict=True))
             numbers = {version: (self._versions | fresh)[version] for version in capture.versions}
-            placed = records.add_vectors(connection, algorithm.values())
+            placed = records.add_vectors(connection, ahead.algorithm.values())
             records.write_state(connection, "version", {str(v): n for v, n in numbers.items()})
-            records.write_state(connection, "algorithm", dict(zip(algorithm, placed, strict=True)))
+            records.write_state(connection, "algorithm", dict(zip(ahead.algorithm, placed, strict=True)))
             records.write_state(connection, "update", {str(t): n for t, n in updates.items()})
             records.change_clients(connection, capture.clients)
             records.write_head(connection, head)
