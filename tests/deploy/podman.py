@@ -1,5 +1,6 @@
 """Podman with storage, settings and a network of its own, so that nothing is left on the machine."""
 
+import json
 import os
 import shlex
 import shutil
@@ -48,6 +49,9 @@ class Podman:
             made = self.run("network", "create", NETWORK, check=False)
             if made.returncode != 0:
                 raise Unusable(f"podman cannot work here: {made.stderr.strip()}")
+        # Without a name service containers wait for each other until somebody's patience ends.
+        if not json.loads(self.run("network", "inspect", NETWORK).stdout)[0]["dns_enabled"]:
+            raise Unusable("podman's networks know no names here (Debian: netavark aardvark-dns)")
 
     def run(
         self, *arguments: str, seconds: float = 120, check: bool = True

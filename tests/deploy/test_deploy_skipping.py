@@ -45,3 +45,10 @@ def test_a_podman_that_cannot_work_is_named_with_what_it_said(asked: str, code: 
     assert found == code, said
     assert "no cgroups here" in said
     assert ("2 skipped" in said) is (asked == "auto")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gets as far as to podman")
+def test_a_podman_whose_containers_would_not_find_each_other_is_skipped(tmp_path: Path) -> None:
+    code, said = tried("auto", install(tmp_path, "echo '[{\"dns_enabled\": false}]'"))
+    assert code == 0 and "2 skipped" in said, said
+    assert "netavark aardvark-dns" in said
