@@ -147,7 +147,8 @@ def test_the_order_of_updates_does_not_matter(name: str) -> None:
 def test_long_updates_follow_it_too_and_may_be_written_over(name: str, mine: bool) -> None:
     """Nobody has looked at them before they are mixed, and the first one's memory becomes the centre."""
     (algorithm, reference), draw = CASES[name], np.random.default_rng(7)
-    x_c, *ends = draw.standard_normal((4, sample.LONG)).astype(np.float32)
+    x_c, *moves = draw.standard_normal((4, sample.LONG)).astype(np.float32)
+    ends = [x_c + move for move in moves]  # in directions of their own, so that FedExP goes further
     rule = algorithm()
     state = rule.init(x_c, MemoryVectors())
     updates = [Update(f"c{i}", 0, x_c, end, 0.1 * (i + 1), WEIGHTS[i]) for i, end in enumerate(ends)]
