@@ -265,6 +265,27 @@ def test_vectors_are_on_the_disk_before_a_checkpoint_holds_commits_up(tmp_path: 
     run.store.close()
 
 
+def test_a_capture_that_was_given_up_leaves_no_files(tmp_path: Path) -> None:
+    """Or a journal that cannot be written would cost a model of space at every try."""
+    run = begun(tmp_path, recipe("fedadam"), inline_bytes=0)
+    list(play(run, uninterrupted(recipe("fedadam"), 5, 80).steps[:40]))
+    settled(run).store.commit()
+    given_up = run.store.capture(run.federation)
+    run.store.settle(given_up)
+    there = len(list((tmp_path / "vectors").iterdir()))
+    for _ in range(3):
+        capture = run.store.capture(run.federation)
+        run.store.settle(capture)
+        assert len(list((tmp_path / "vectors").iterdir())) == there
+    run.store.settle(given_up)  # in a thread that was late: what is newer stays
+    run.store.switch(capture)
+    before = fingerprint(run.federation)
+    run.store.close()
+    run = recover(tmp_path, inline_bytes=0)
+    assert fingerprint(run.federation) == before
+    run.store.close()
+
+
 def test_what_is_known_of_updates_does_not_grow_until_the_next_checkpoint(tmp_path: Path) -> None:
     """That may be a hundred thousand updates later."""
     made = recipe()

@@ -60,6 +60,11 @@ class _Ahead:
     versions: Mapping[int, Place]
     algorithm: Mapping[str, Place]
 
+    @property
+    def files(self) -> set[str]:
+        places = *self.versions.values(), *self.algorithm.values()
+        return {place.file for place in places if place.file is not None}
+
 
 @dataclass(slots=True)
 class _Row:
@@ -292,6 +297,8 @@ class Store:
         ahead = self._ahead
         if ahead is None or ahead.number != capture.number:
             vault = self._opened.vault
+            if ahead is not None and ahead.number < capture.number:
+                vault.remove(ahead.files)  # it was given up, as when the journal could not be written
             new = {v: state for v, state in capture.versions.items() if v not in self._versions}
             versions = {version: vault.write("version", [state])[0] for version, state in new.items()}
             written = vault.write("state", list(capture.algorithm.values()))
